@@ -25,6 +25,7 @@ from handlers.sweep_commands import HELP, sweep_in
 
 log = logging.getLogger(__name__)
 
+QUOTE = re.compile(r"^[ \t]*&gt;(?:&gt;&gt;[\s\S]*|.*)", re.MULTILINE)  # `>>>` quotes all that follows
 PREFIX = re.compile(r"(/\w+)(?:\s+|$)")
 THREAD_COMMANDS = ", ".join(each.name for each in COMMANDS if each.name.isalpha() and each.name != "list")
 THREAD_HELP = f"In this thread, mention me with a command: {THREAD_COMMANDS}."
@@ -36,7 +37,7 @@ def add_mentions(app: AsyncApp, context: HandlerContext) -> None:
         if not is_said(event):
             return
         try:
-            event = without_mentions_of(req.context.bot_user_id, event)
+            event = own_words(req.context.bot_user_id, event)
             reply = await _answer(context, event, body["event_id"], client)
             # The command itself may have been stored with the event's id.
             reply = reply if reply and await context.store.is_new(f"reply/{body['event_id']}") else ""
@@ -72,10 +73,13 @@ async def _answer(
     return THREAD_HELP if sweep and reply == HELP else reply
 
 
-def without_mentions_of(own: str | None, event: dict[str, Any]) -> dict[str, Any]:
-    """Remove the mentions of the app itself: `cancel @bob` isn't `cancel`, which is about one's own sweep."""
+def own_words(own: str | None, event: dict[str, Any]) -> dict[str, Any]:
+    """Remove quotes, which are what another person said, and the mentions of the app itself.
+
+    Other mentions stay: `cancel @bob` isn't `cancel`, which is about one's own sweep.
+    """
     mention = rf"<@{own or '[UW][A-Z0-9]+'}(\|[^<>]*)?>"
-    return event | {"text": re.sub(mention, "", event.get("text", ""))}
+    return event | {"text": re.sub(mention, "", QUOTE.sub("", event.get("text", "")))}
 
 
 async def _name(client: AsyncWebClient, user: str) -> str:

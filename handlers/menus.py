@@ -9,7 +9,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from bot.core.errors import UserError
 from bot.platform.config.policy import Config, repository
 from bot.platform.repos.catalog import GitNames
-from bot.platform.slack.blocks import MAX_OPTIONS, MAX_VALUE, NOTHING, Option, option
+from bot.platform.slack.blocks import MAX_OPTIONS, MAX_VALUE, NOTHING, Option, masked, option
 from bot.sweep.form.view import BRANCH_MENU, REPO_MENU, SPACE_MENU
 from handlers.context import Body, HandlerContext
 from handlers.launch_form import hidden
@@ -58,11 +58,11 @@ def add_menus(app: AsyncApp, context: HandlerContext) -> None:
 
     @app.options(BRANCH_MENU)
     async def branches(ack: AsyncAck, body: Body) -> None:
-        await ack(options=await _branches(context, body))
+        await ack(options=masked(await _branches(context, body), context.mask))
 
     @app.options(SPACE_MENU)
     async def spaces(ack: AsyncAck, body: Body) -> None:
-        await ack(options=await _spaces(context, body))
+        await ack(options=masked(await _spaces(context, body), context.mask))
 
 
 async def _branches(context: HandlerContext, body: Body) -> list[Option]:

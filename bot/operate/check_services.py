@@ -18,6 +18,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bot.core.errors import UserError
 from bot.core.finding import Finding, broken, ok, warning
 from bot.core.space import SEARCH_SERVICE
+from bot.operate.check_cluster import list_controllers
 from bot.operate.check_trial_kinds import KATIB, read_settings
 from bot.platform.clients import own_registry
 from bot.platform.config.policy import Config
@@ -218,8 +219,8 @@ async def search_service(cluster: KubernetesClient, config: Config) -> list[Find
     """Return no findings unless the configuration says that it is installed. Raises ApiError."""
     if not config.search_service:
         return []
-    deployments = await cluster.list("Deployment", "")
-    controller = next((each for each in deployments if each["metadata"]["name"] == KATIB.name), None)
+    controllers = await list_controllers(cluster)
+    controller = next((each for each in controllers if each["metadata"]["name"] == KATIB.name), None)
     if controller is None:  # reported with Katib's Deployments
         return []
     namespace = controller["metadata"]["namespace"]

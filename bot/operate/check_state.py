@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import re
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -44,6 +44,7 @@ METRIC_QUERIES = {
         )
     },
 }
+CLUSTERS = f"count by (cluster) (kube_node_status_allocatable{{{GPUS}}})"  # what a central server has
 Resolve = Callable[[str], Awaitable[object]]  # raises OSError for an unknown host name
 CPU_USE = "CPU and memory use"
 CPU_METRIC_QUERIES = {metric: f'count({metric}{{container!=""}})' for metric in (CPU, RAM)}
@@ -150,6 +151,7 @@ async def _prometheus(target: Installation) -> list[Finding]:
         queries = METRIC_QUERIES | CPU_METRIC_QUERIES
         rows = {name: await client.query(query, now) for name, query in queries.items()}
         unnamed = await client.query(UNNAMED_HOLDERS, now)
+        clusters = [row.labels.get("cluster", "") for row in await client.query(CLUSTERS, now)]
         pods = await client.query("count(sweepbot_redis_up)", now)
         alerts = await client.alerts()
     except NoGpuDataError as error:
@@ -159,21 +161,33 @@ async def _prometheus(target: Installation) -> list[Finding]:
     counts = {name: round(sum(row.value for row in found)) for name, found in rows.items()}
     used = {name: counts.pop(name) for name in CPU_METRIC_QUERIES}
     return [
-        prometheus(url, counts, round(sum(row.value for row in unnamed))),
+        prometheus(url, counts, round(sum(row.value for row in unnamed)), clusters),
         cpu_use(url, used),
         monitoring(round(sum(row.value for row in pods)), alerts),
     ]
 
 
-def prometheus(url: str, counts: Mapping[str, int], unnamed: int = 0) -> Finding:
+def prometheus(
+    url: str, counts: Mapping[str, int], unnamed: int = 0, clusters: Collection[str] = ()
+) -> Finding:
     """Evaluate how many series Prometheus has, by exporter or metric.
 
     Args:
         unnamed: running pods with GPUs, if no series of a GPU names one of them.
+        clusters: the values of the label `cluster` of nodes with GPUs; "" is none.
     """
     if missing := [name for name, count in counts.items() if not count]:
         fix = f"open {url}/targets  # check that {listed(missing)} is scraped and up"
         return broken("Prometheus", f"no series from {listed(missing)}; GPU use is unknown", fix)
+    if len(clusters) > 1:
+        names = listed(sorted(each or "no name" for each in clusters))
+        what = (
+            f"GPU nodes of {len(clusters)} clusters ({names}); /gpus, warnings, and bills count them as one"
+        )
+        fix = (
+            "set PROMETHEUS_URL to a server, or a proxy such as prom-label-proxy, with this cluster's series"
+        )
+        return warning("Prometheus", what, fix)
     if unnamed:
         what = (
             f"{counted(unnamed, 'pod')} with GPUs, none named by dcgm-exporter's series; GPU use is unknown"

@@ -90,7 +90,7 @@ async def find_faults(clients: Clients) -> tuple[Finding, ...]:
 async def _cluster(settings: Settings, config: Config, more: MoreChecks) -> Findings:
     try:
         cluster = await KubernetesClient.connect()
-    except (ConfigException, OSError) as error:
+    except ConfigException as error:
         return [broken("Kubernetes API", f"can't connect: {error}", API_FIX)]
     try:
         version = await cluster.version()

@@ -61,7 +61,11 @@ FORMS = (
         r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}"
         r"(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?",
     ),
-    *_forms("user and password in a URL", r"(://)(?!git@)[^\s/|<>\"']{1,500}(?=@)"),
+    # A user has no comma: in CSV, `s3://data,model@v2` is two cells.
+    *_forms(
+        "user and password in a URL",
+        r"(://)(?!git@|@)[^\s/|<>\"',:]{0,500}(?::[^\s/|<>\"']{0,500})?(?=@)",
+    ),
     *_forms(
         "`Authorization` headers",
         r"([Bb](?i:earer) +)(?=[^\s]{0,200}[A-Z0-9.])[\w.~+/-]{8,}=*",

@@ -20,7 +20,8 @@ SM, POWER, MEMORY = "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_POWER_USAGE", "DCGM_F
 XIDS = "DCGM_FI_DEV_XID_ERRORS"
 MOST = 1.1  # utilization; a GPU_UTIL of thousands of percent is a fault of DCGM, seen on idle GPUs, too
 MIB_PER_GIB = 1024
-LOAD = {SM: ("sm", 1), POWER: ("watts", 1), MEMORY: ("memory", MIB_PER_GIB)}  # fields of `Load`, and divisors
+# Fields of `Load`, divisors, and the most that a GPU can have: DCGM's values for unknown are far above.
+LOAD = {SM: ("sm", 1, MOST), POWER: ("watts", 1, 1e5), MEMORY: ("memory", MIB_PER_GIB, 1e5)}
 MAX_LINE = 8192  # characters; the parser takes quadratic time
 
 
@@ -79,8 +80,9 @@ def read_exporter(text: str) -> list[Reading]:
             continue  # absent, always 0 for slices, or of the whole card
         key = _key(labels)
         if metric in LOAD:
-            name, divisor = LOAD[metric]
-            loads[key][name] = value / divisor
+            name, divisor, most = LOAD[metric]
+            if value / divisor <= most:
+                loads[key][name] = value / divisor
         elif (share := value / (1 if metric == ENGINE else 100)) <= MOST:
             shares[key][metric] = _reading(key, labels, share)
     found = ((key, _counted(each)) for key, each in shares.items())

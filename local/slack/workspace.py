@@ -100,7 +100,8 @@ class Workspace:
         return self.channels.setdefault(channel_id, Channel(channel_id, "directmessage", {person.id, BOT.id}))
 
     def post(self, channel: Channel, by: User, content: Message, thread_ts: str | None = None) -> Message:
-        """Post a message; `content` has text and blocks."""
+        """Post a message; `content` has text and blocks. A reply to none goes into the channel."""
+        thread_ts = thread_ts if thread_ts in channel.messages else None
         message = self._message(by, content, thread_ts)
         channel.messages[message["ts"]] = message
         self._notify("posted", channel.id, message)
@@ -128,6 +129,11 @@ class Workspace:
         self._notify("edited", channel.id, message, to)
 
     def delete(self, channel: Channel, message: Message, to: str | None = None) -> None:
+        """Delete a message. Above replies, a note takes its place."""
+        if message.get("reply_count"):
+            gone = {"user": SLACKBOT.id, "subtype": "tombstone", "text": "This message was deleted."}
+            self.edit(channel, message, {"blocks": None, "bot_id": None, "app_id": None} | gone)
+            return
         self.ephemeral_messages[to].remove(message) if to else channel.messages.pop(message["ts"])
         self._notify("deleted", channel.id, message, to)
         if parent := channel.messages.get(message.get("thread_ts", "")) if not to else None:

@@ -69,6 +69,7 @@ def test_name_is_read_alike_after_each_command(name):
         ("help", ParsedCommand(view="help")),
         ("bill", ParsedCommand(view="bill")),
         ("bill Vision 2026-10", ParsedCommand(view="bill", team="vision", month="2026-10")),
+        ("bill 2026-1", ParsedCommand(view="bill", month="2026-01")),
         ("bill LAST speech", ParsedCommand(view="bill", team="speech", month="last")),
     ],
 )

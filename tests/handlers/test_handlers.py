@@ -164,21 +164,33 @@ async def test_slow_slack_does_not_delay_a_mention(app, context, monkeypatch):
     assert [text.startswith("*Start a sweep*") for text in reported] == [True]
 
 
-async def test_mention_with_a_command_outside_a_sweeps_thread_runs_as_typed(app, context, monkeypatch):
+@pytest.mark.parametrize(
+    "text", ["<@U01SWEEPBOT> logs otter", "&gt; cancel fox\n&gt; ok\n<@U01SWEEPBOT> logs otter"]
+)
+async def test_mention_with_a_command_outside_a_sweeps_thread_runs_as_typed(app, context, monkeypatch, text):
     reported = []
 
     async def post(_, **message):
         reported.append(message["text"])
 
     monkeypatch.setattr(AsyncWebClient, "chat_postEphemeral", post)
-    event = {"type": "app_mention", "user": "U1", "channel": "C1", "text": "<@U01SWEEPBOT> logs otter"}
+    event = {"type": "app_mention", "user": "U1", "channel": "C1", "text": text}
     body = {"type": "event_callback", "event_id": "Ev1", "team_id": TEAM["id"], "event": event}
     await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
     await context.background.finish(5)
     assert reported == ["No sweep named `otter`."]
 
 
-async def test_mention_of_a_colleague_is_not_left_out_of_a_command(app, context, monkeypatch):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<@U01SWEEPBOT> cancel <@UGRACE>",
+        "&gt; <@U01SWEEPBOT> cancel otter",
+        "&gt; cancel otter\n<@U01SWEEPBOT>",
+        "<@U01SWEEPBOT>\n&gt;&gt;&gt; Grace:\ncancel otter",
+    ],
+)
+async def test_mention_of_a_colleague_or_a_quote_cancels_nothing(app, context, monkeypatch, text):
     """`cancel @grace` would otherwise cancel one's own sweep."""
     reported = []
 
@@ -189,7 +201,7 @@ async def test_mention_of_a_colleague_is_not_left_out_of_a_command(app, context,
     owner = Requester(user="U1", user_name="ada", channel="C1")
     sweep = a_sweep(Phase.RUNNING, requester=owner)
     await context.store.create(sweep, [sweep.id], sweep.request_id)
-    event = {"type": "app_mention", "user": "U1", "channel": "C1", "text": "<@U01SWEEPBOT> cancel <@UGRACE>"}
+    event = {"type": "app_mention", "user": "U1", "channel": "C1", "text": text}
     body = {"type": "event_callback", "event_id": "Ev1", "team_id": TEAM["id"], "event": event}
     await app.async_dispatch(AsyncBoltRequest(mode="socket_mode", body=body))
     await context.background.finish(5)

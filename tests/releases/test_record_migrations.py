@@ -19,7 +19,7 @@ from tests.cases import cases
 from tests.releases.state import FOLDER
 
 STORED = json.loads((FOLDER / "schema-1.json").read_text())
-OLD_PLAN = deepcopy(PLAN)
+OLD_PLAN = replace(deepcopy(PLAN), recipe="from `Dockerfile`")
 # A plan's objects stay as they were made.
 for made in (OLD_PLAN.builds[0].job, OLD_PLAN.experiment["spec"]["trialTemplate"]["trialSpec"]):
     del made["spec"]["template"]["metadata"]["labels"][

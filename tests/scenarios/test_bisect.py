@@ -10,6 +10,7 @@ from bot.core.errors import UserError
 from bot.core.events import Event, Progress
 from bot.core.record import Building, Phase
 from bot.core.request import Bisection
+from bot.platform.slack.client import NotInChannelError
 from bot.platform.slack.mrkdwn import code
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
@@ -315,6 +316,19 @@ async def test_answer_waits_for_the_end_of_its_last_step(redis, repo, url, git):
     await here.store.save(replace(await here.store.get(step), outbox=()))
     assert await bisect.follow(step, here) is None
     assert len(here.slack.posted) == 1
+
+
+async def test_answer_that_the_thread_refuses_is_sent_to_who_asked(redis, repo, url, git):  # noqa: F811
+    here, _, step = await begun(redis, repo, url, git, broken=1, commits=2)
+
+    async def archived(*_):
+        raise NotInChannelError("is_archived")
+
+    here.slack.reply = archived
+    await here.ends(step, Phase.FAILED, failed=1)
+    [(user, text)] = here.slack.ephemeral_messages
+    assert (user, text.startswith(":white_check_mark: First failing commit: ")) == (OWNER, True)
+    assert text.endswith(f"\nSweepbot can't post in the thread of `{ORIGIN}` (Slack error `is_archived`).")
 
 
 async def test_bisect_needs_an_earlier_trial_with_the_same_values(redis, repo, url, git):  # noqa: F811

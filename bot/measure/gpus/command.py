@@ -61,9 +61,11 @@ MONTHS = [name.lower() for name in month_name[1:]]
 class _Month(Choice):
     def __call__(self, key: str, text: str, _context: Any) -> str:
         number = next((at for at, name in enumerate(MONTHS, 1) if text.lower() in {name, name[:3]}), 0)
-        if not number and not re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])|last", text.lower()):
-            raise invalid(key, "2026-11 or last", text)
-        return f"{number:02}" if number else text.lower()
+        if number or text.lower() == "last":
+            return f"{number:02}" if number else "last"
+        if written := re.fullmatch(r"(20\d\d)-(0?[1-9]|1[0-2])", text):
+            return f"{written[1]}-{written[2]:0>2}"
+        raise invalid(key, "2026-11 or last", text)
 
 
 TEAM = Option("team", Choice("teams", "team"), word=True)

@@ -14,7 +14,7 @@ from bot.measure.sources import promql
 from bot.measure.sources.prometheus import Device, Prometheus, Recent, Row
 from bot.measure.sources.scrape_interval import ScrapeIntervals
 from bot.measure.sources.series_kinds import LOADS_IN_USE, NAMINGS_IN_USE, SeriesKinds, namings_in_use
-from k8s.nodes.dcgm import LOAD, MIB_PER_GIB, MOST, Load
+from k8s.nodes.dcgm import LOAD, MOST, Load
 
 SECONDS_PER_DAY = 86400  # seconds
 
@@ -92,7 +92,7 @@ class DeviceQueries:
         rows = await self._prometheus.query(NAMINGS_IN_USE, at)
         namings = namings_in_use({row.labels.get("naming", "") for row in rows})
         loads = await self._prometheus.query(LOADS_IN_USE, at)
-        names = frozenset(row.labels.get("__name__", "") for row in loads)
+        names = frozenset(row.labels.get("metric", "") for row in loads)
         return SeriesKinds(engine_only, namings, names & LOAD.keys())
 
     async def _true(
@@ -118,8 +118,9 @@ class DeviceQueries:
         which = {uuid(gpu.device[2]) for pod in quiet for gpu in stats[pod]}
         peak, samples = {}, {}
         if quiet:
-            peak = await self._by_names(partial(promql.peak, life), which, at)
-            samples = await self._by_names(partial(promql.samples, life), which, at)
+            kinds = SeriesKinds(namings=(await self._kinds.get(at, lambda: self._query_kinds(at))).namings)
+            peak = await self._by_names(partial(promql.peak, life, kinds=kinds), which, at)
+            samples = await self._by_names(partial(promql.samples, life, kinds=kinds), which, at)
 
         def ever(pod: PodKey) -> bool | None:
             devices = [gpu.device for gpu in stats[pod]]
@@ -181,16 +182,13 @@ def _by_pod(
 
 def _load(measures: Mapping[str, float], samples: float, *, is_slice: bool) -> Load:
     """Return a mean only if it has about as many samples as utilization, as far as they were counted."""
-
-    def mean(measure: str) -> float | None:
-        known = measures.get(f"{measure}_samples", samples)
-        return measures.get(measure) if known >= MIN_COVERAGE * samples else None
-
-    memory = measures.get("memory")
+    found: dict[str, float] = {}
+    for name, divisor, most in LOAD.values():
+        value = measures.get(name, math.inf) / divisor
+        if value <= most and measures.get(f"{name}_samples", samples) >= MIN_COVERAGE * samples:
+            found[name] = value
     return Load(
-        sm=mean("sm"),
-        watts=None if is_slice else mean("watts"),
-        memory=None if memory is None else memory / MIB_PER_GIB,
+        sm=found.get("sm"), watts=None if is_slice else found.get("watts"), memory=found.get("memory")
     )
 
 

@@ -14,6 +14,7 @@ from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.device_stats import uuid
 from bot.measure.sources.prometheus import Device, Prometheus, Row, Values
 from bot.measure.sources.scrape_interval import ScrapeIntervals
+from bot.measure.sources.series_kinds import Naming, namings_of
 
 Series = frozenset[tuple[str, str]]  # its labels
 Half = tuple[Row, Values]  # of a series, by the half hour's end
@@ -66,8 +67,9 @@ class HourQueries:
         wanted = {row.pod for row in pods}
         if not wanted:
             return []
-        # By name alone: two pods of one name are in the same part.
-        names = {name for _, name in wanted} if len(wanted) <= MAX_NAMED else None
+        # By name alone: two pods of one name are in the same part. No selector finds either of two labels.
+        has_one_label = len({"exported_pod" in row.labels for row in pods}) == 1
+        names = {name for _, name in wanted} if has_one_label and len(wanted) <= MAX_NAMED else None
 
         def of(some: Collection[str] | None) -> str:
             which = "" if some is None else promql_hour.these([row for row in pods if row.pod[1] in some])
@@ -98,18 +100,21 @@ class HourQueries:
                 idle = await self._in_parts(ask, query, which)
             several = await asyncio.to_thread(_alone, found, start, step, uneven, mine, few, idle)
             if several:
-                together = await self._together(start, step, several)
+                namings = namings_of(row for row, _ in mine if row.device in several)
+                together = await self._together(start, step, namings, several)
                 found.extend(together.of(several))
         return found, series
 
-    async def _together(self, start: datetime, step: int, devices: Collection[Device]) -> GpuHours:
+    async def _together(
+        self, start: datetime, step: int, namings: tuple[Naming, ...], devices: Collection[Device]
+    ) -> GpuHours:
         end, names = start + HOUR, {uuid(name) for _, _, name, _ in devices}
         which = names if len(names) <= MAX_NAMED else None
         answers = await asyncio.gather(
-            self._each(partial(promql.observed_hours, step), which, end),
-            self._each(partial(promql.used_hours, step), which, end),
-            self._each(partial(promql.idle_half, step), which, end),
-            self._each(partial(promql.idle_half, step), which, start + HALF_HOUR),
+            self._each(partial(promql.observed_hours, step, namings), which, end),
+            self._each(partial(promql.used_hours, step, namings), which, end),
+            self._each(partial(promql.idle_half, step, namings), which, end),
+            self._each(partial(promql.idle_half, step, namings), which, start + HALF_HOUR),
         )
         return GpuHours(*answers)
 
@@ -123,7 +128,7 @@ def _alone(
     few: Iterable[Half],
     idle: Iterable[Half],
 ) -> set[Device]:
-    """Add the hours of pods' GPUs with one series; return the others: several, or NaN in the sum.
+    """Add the hours of pods' GPUs with one series; return the others: several, or NaN or less in the sum.
 
     Args:
         uneven: GPUs that also have samples at other intervals, or wrong ones.
@@ -136,7 +141,7 @@ def _alone(
     known = [(row, row.device, values) for row, values in sums]
     number, several = Counter(device for _, device, _ in known), set[Device]()
     for row, device, values in known:
-        if number[device] > 1 or device in uneven or not math.isfinite(sum(values.values())):
+        if number[device] > 1 or device in uneven or not 0 <= sum(values.values()) < math.inf:
             several.add(device)
             continue
         series = _series(row)

@@ -39,8 +39,8 @@ class Row:
     @property
     def pod(self) -> PodKey:
         """Return namespace and pod; scraped without honorLabels, they are `exported_…`."""
-        prefix = "exported_" if self.labels.get("exported_pod") else ""
-        return self.labels.get(f"{prefix}namespace", ""), self.labels.get(f"{prefix}pod", "")
+        get = self.labels.get
+        return get("exported_namespace") or get("namespace", ""), get("exported_pod") or get("pod", "")
 
     @property
     def gpu(self) -> str:
@@ -138,7 +138,7 @@ class Prometheus:
                 return {str(rule["name"]) for group in groups for rule in group["rules"]}
         except (aiohttp.ClientError, OSError) as error:
             raise _unreachable(error) from error
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, RecursionError, TypeError, ValueError):
             return None
 
     async def _answer(self, query: str, at: datetime) -> tuple[int, bytes]:

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 from bot.measure.gpus.models import BUSY, MIN_COVERAGE
-from bot.measure.sources.series_kinds import ALL_KINDS, Naming, SeriesKinds
+from bot.measure.sources.series_kinds import ALL_KINDS, NAMINGS, Naming, SeriesKinds
 from k8s.nodes.dcgm import ENGINE, MEMORY, MOST, POWER, SM, UTIL, XIDS
 from k8s.pods import COLLECTORS
 
@@ -209,6 +209,20 @@ MODELS = _devices(f"{UTIL} or {ENGINE}")
 HOUR_MODELS = _devices(f"last_over_time({UTIL}[{HOUR_WINDOW}]) or last_over_time({ENGINE}[{HOUR_WINDOW}])")
 
 
+def scraped_models(hosts: Collection[str]) -> str:
+    """Return the models of these hosts by the address that is scraped: several nodes can have one host.
+
+    An exporter of 2025 that reads an engine at localhost, or at a Service, calls the GPUs' host so.
+    """
+    seen = [
+        f"last_over_time({metric}{{{label}=~{any_of(hosts)}}}[{HOUR_WINDOW}])"
+        for metric in (UTIL, ENGINE)
+        for label in ("Hostname", "hostname")
+    ]
+    address = r'"Hostname", "$1", "instance", "\\[?(.+?)\\]?(?::[0-9]+)?"'
+    return _devices(f"label_replace({' or '.join(seen)}, {address})")
+
+
 def last_models(nodes: Collection[str]) -> str:
     """Return the models of nodes without metrics, as they were within a week."""
     seen = [
@@ -222,15 +236,21 @@ def last_models(nodes: Collection[str]) -> str:
 def nodes_of(hosts: Collection[str]) -> str:
     """Return the nodes of hosts that are exporters' pods, as before 2023, or nodes' addresses.
 
-    An exporter that reads another host's engine calls its GPUs' host by the address that it was given.
+    An exporter that reads another host's engine calls its GPUs' host by the address that it was given. Only
+    DaemonSets' pods count by their addresses, which ended pods keep.
     """
     names = any_of(hosts)
     pods = f"last_over_time(kube_pod_info{{pod=~{names}}}[{HOUR_WINDOW}])"
     renamed = f"last_over_time(kube_pod_info{{exported_pod=~{names}}}[{HOUR_WINDOW}])"
     addresses = f"last_over_time(kube_node_info{{internal_ip=~{names}}}[{HOUR_WINDOW}])"
+    daemons = f'last_over_time(kube_pod_info{{created_by_kind="DaemonSet",pod_ip=~{names}}}[{HOUR_WINDOW}])'
     found = (
         f'label_replace({original(series, "pod", "node")}, "host", "$1", "{label}", "(.+)")'
-        for label, series in (("pod", f"({renamed} or {pods})"), ("internal_ip", addresses))
+        for label, series in (
+            ("pod", f"({renamed} or {pods})"),
+            ("internal_ip", addresses),
+            ("pod_ip", daemons),
+        )
     )
     return f"max by (host, node) ({' or '.join(found)})"
 
@@ -283,10 +303,13 @@ def _engine_or_util(
 
 
 def _by_gpu(function: str, start: str, end: str, namings: Iterable[Naming]) -> str:
-    """Aggregate by GPU. `label_replace` at each step of an hour would take three times as long."""
-    return " or ".join(
-        f"{function} by ({names}, {DEVICE}) ({start}{selector}{end})" for names, selector in namings
-    )
+    """Aggregate by GPU. `label_replace` at each step of an hour takes three times as long: see `RESTORED`."""
+
+    def series(naming: Naming) -> str:
+        found = f"{start}{naming.selector}{end}"
+        return original(found) if naming.restored else found
+
+    return " or ".join(f"{function} by ({each.labels}, {DEVICE}) ({series(each)})" for each in namings)
 
 
 def _stuck(window: str) -> str:
@@ -347,9 +370,12 @@ def loads(window: int, kinds: SeriesKinds, *, counted: bool) -> str:
     return " or ".join(found)
 
 
-def _utilization(function: str, step: int, devices: Collection[str] | None) -> str:
+def _utilization(
+    function: str, step: int, devices: Collection[str] | None, namings: tuple[Naming, ...] = NAMINGS
+) -> str:
     """Return the last scrape's utilization, at most `step` seconds old, unless it can't be true."""
-    shares = _engine_or_util(f"{function}_over_time(", scrape(step), "max", " / 100", devices, ALL_KINDS)
+    kinds = SeriesKinds(namings=namings)
+    shares = _engine_or_util(f"{function}_over_time(", scrape(step), "max", " / 100", devices, kinds)
     return f"({shares}) <= {MOST}"
 
 
@@ -363,20 +389,20 @@ def true_samples(over: str, window: int, step: int, devices: Collection[str]) ->
     return f"{over}({_utilization('avg', step, devices)})[{window - 1}s:{step}s])"
 
 
-def used_hours(step: int, devices: Collection[str] | None) -> str:
+def used_hours(step: int, namings: tuple[Naming, ...], devices: Collection[str] | None) -> str:
     """`devices`: as of `peak`; `None` is all."""
-    shares = _utilization("avg", step, devices)
+    shares = _utilization("avg", step, devices, namings)
     return f"sum_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
 
 
-def observed_hours(step: int, devices: Collection[str] | None) -> str:
-    shares = _utilization("avg", step, devices)
+def observed_hours(step: int, namings: tuple[Naming, ...], devices: Collection[str] | None) -> str:
+    shares = _utilization("avg", step, devices, namings)
     return f"count_over_time(({shares})[{HOUR_WINDOW}:{step}s]) * {step} / 3600"
 
 
-def idle_half(step: int, devices: Collection[str] | None) -> str:
+def idle_half(step: int, namings: tuple[Naming, ...], devices: Collection[str] | None) -> str:
     """Return the GPU-hours of GPUs that were idle for the last half-hour."""
-    shares = _utilization("max", step, devices)
+    shares = _utilization("max", step, devices, namings)
     half, enough = f"({shares})[{HALF_HOUR_WINDOW}:{step}s]", enough_samples(step)
     return f"(count_over_time({half}) >= {enough:g} and max_over_time({half}) < {BUSY}) * {step} / 3600"
 
@@ -413,6 +439,6 @@ def samples_by_host(window: int, instances: Collection[str] | None) -> str:
     return f"max by (UUID, gpu, {_HOST}) ({either})"
 
 
-def raw_samples(window: int, devices: Iterable[str]) -> str:
+def raw_samples(metric: str, window: int, devices: Iterable[str]) -> str:
     """Return the samples of these UUIDs, one of which can be empty."""
-    return f'{{__name__=~"{UTIL}|{ENGINE}",UUID=~{any_of(devices)}}}[{window}s]'
+    return f"{metric}{{UUID=~{any_of(devices)}}}[{window}s]"

@@ -82,9 +82,11 @@ _REQUESTED, _SIZE = _of_requests("sum", _MINUTES), _of_requests("max", _MINUTES)
 _ALLOCATED = f"({_REQUESTED} - {_SIZE} * on ({SAME_POD}) group_left () {_TERMINATED}) / 60"
 ALLOCATED_HOURS = f"{promql.by_place(_ALLOCATED)} > 0"
 # Pods with several series of one request: kube-state-metrics or the pod has restarted.
+_COUNTED = promql.original(_of_requests("count", HOUR_WINDOW), "namespace", "pod", "container")
+_REQUEST = "namespace, pod, container, resource"
 SEVERAL_REQUESTS = (
-    "count by (namespace, pod, container, resource, exported_namespace, exported_pod)"
-    f" ({promql.original(_of_requests('count', HOUR_WINDOW), 'namespace', 'pod', 'container')}) > 1"
+    f"count by ({_REQUEST}, exported_namespace, exported_pod) ({_COUNTED})"
+    f" and on ({_REQUEST}) (count by ({_REQUEST}) ({_COUNTED}) > 1)"
 )
 
 

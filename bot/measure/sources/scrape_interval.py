@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import median, median_high
 
 from bot.measure.sources import promql
@@ -138,9 +138,12 @@ class IntervalProbe:
     async def _times(self, devices: list[str], at: datetime, window: int) -> dict[str, Scrapes]:
         """Return the times of scrapes by host and scraper, in Unix seconds."""
         found: dict[str, Scrapes] = defaultdict(lambda: defaultdict(set))
-        ask, query = partial(self._prometheus.sample_times, at=at), partial(promql.raw_samples, window)
-        for first in range(0, len(devices), HOSTS_PER_QUERY):
-            some = devices[first : first + HOSTS_PER_QUERY]
+        ask = partial(self._prometheus.sample_times, at=at)
+        for metric, first in product((UTIL, ENGINE), range(0, len(devices), HOSTS_PER_QUERY)):
+            query, some = (
+                partial(promql.raw_samples, metric, window),
+                devices[first : first + HOSTS_PER_QUERY],
+            )
             for series, times in await self._prometheus.in_parts(ask, query, some):
                 found[series.host][_scraper(series)].update(times)
         return found

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import AsyncIterator, Container, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from bot.core.metrics import measured, slack_called
 from bot.core.request import is_team
 from bot.platform.slack.blocks import masked
 from bot.platform.slack.message import File, Message
-from bot.platform.slack.mrkdwn import MENTION, code, cut, direct, unmentioned
+from bot.platform.slack.mrkdwn import MAX_MESSAGE, MENTION, code, cut, direct, unmentioned
 from bot.platform.slack.rate_limit import EDITS, POSTS, Rate, RateLimiter
 from bot.text.masking import Mask
 from k8s.api.errors import SweepbotError
@@ -31,8 +32,9 @@ log = logging.getLogger(__name__)
 # Slack's errors when the bot isn't in the channel; a private channel is "not found" then.
 # In an archived channel, an edit is "inactive".
 NO_ACCESS = {"not_in_channel", "channel_not_found", "is_archived", "is_inactive", "restricted_action"}
-# The message is gone or closed to edits; a retry can't fix that.
-NOT_EDITABLE = {"message_not_found", "cant_update_message", "edit_window_closed"}
+# The message was deleted, or Slack has its own in its place, above replies; or it is closed to edits.
+GONE = {"message_not_found", "cant_update_message"}
+NOT_EDITABLE = GONE | {"edit_window_closed"}
 
 
 # Outages and configuration errors: the same message can succeed later.
@@ -62,8 +64,15 @@ RETRY = Retry(base=5.0)  # of calls that Slack limits without a Retry-After head
 PARSE_NONE = "none"
 MAX_BLOCKS = 50  # of a message
 MAX_ALT = 1_000  # characters of a picture's description: a longer one rejects the upload
-# Errors about the blocks; the text alone can still be posted.
-INVALID_BLOCKS = {"invalid_blocks", "invalid_blocks_format", "invalid_attachments", "msg_blocks_too_long"}
+# Errors about the form of a message; its text alone, or the start of that, can still be sent.
+INVALID_FORM = {
+    "block_mismatch",
+    "invalid_attachments",
+    "invalid_blocks",
+    "invalid_blocks_format",
+    "msg_blocks_too_long",
+    "msg_too_long",
+}
 # An upload is three calls, one of them to another host; Slack documents dozens of errors for them.
 UPLOAD_ERRORS = (SlackApiError, SlackRequestError, ClientError, TimeoutError)
 
@@ -249,16 +258,18 @@ class Slack:
         await self._keep(quiet, self._mask(text), channel, thread, thread)
         return found
 
-    async def update(self, channel: str, ts: str, message: Message) -> None:
-        """Replace a message's content; do nothing if the message was deleted or is closed to edits.
+    async def update(self, channel: str, ts: str, message: Message) -> bool:
+        """Replace a message's content. Return whether it was deleted; do nothing if it is closed to edits.
 
         Raises NotInChannelError.
         """
         await self._reserve("edits", ts, EDITS)
-        shown = {"blocks": []} | self._content(message)
-        written, _ = self._unmentioned(json.dumps(shown), channel)  # edits don't notify: nothing to keep
-        async with self._classified("edits", NOT_EDITABLE, "a message can't be edited"):
-            await self._web.chat_update(channel=channel, ts=ts, parse=PARSE_NONE, **json.loads(written))
+        shown = json.dumps(self._content(message))
+        written, _ = self._unmentioned(shown, channel)  # edits don't notify: nothing to keep
+        edit = partial(self._web.chat_update, channel=channel, ts=ts, parse=PARSE_NONE, blocks=[])
+        async with self._classified("edits", NOT_EDITABLE, "a message can't be edited") as ignored:
+            await _sent(edit, json.loads(written))
+        return not GONE.isdisjoint(ignored)
 
     async def until_room_for_edits(self) -> float:
         """Return the seconds until one more edit hardly delays others. Redis isn't asked again before."""
@@ -382,20 +393,9 @@ class Slack:
             await self._quiet.keep(user, text, f"{channel} {thread}", url)
 
     async def _post_now(self, channel: str, shown: dict[str, Any], **more: Any) -> str:
-        try:
-            return await self._posted(channel, shown | more)
-        except SlackApiError as error:
-            if "blocks" not in shown or error_code(error) not in INVALID_BLOCKS:
-                raise await self._exception(error, _posts(channel)) from error
-            log.warning("Slack rejected blocks %s: %s", shown["blocks"], error_code(error))
+        more |= {"channel": channel, "parse": PARSE_NONE, "unfurl_links": False, "unfurl_media": False}
         async with self._classified(_posts(channel)):
-            return await self._posted(channel, {"text": shown["text"]} | more)
-
-    async def _posted(self, channel: str, content: dict[str, Any]) -> str:
-        posted = await self._web.chat_postMessage(
-            channel=channel, parse=PARSE_NONE, unfurl_links=False, unfurl_media=False, **content
-        )
-        return str(posted["ts"])
+            return str((await _sent(partial(self._web.chat_postMessage, **more), shown))["ts"])
 
     def _content(self, message: Message | str) -> dict[str, Any]:
         if isinstance(message, str):
@@ -421,15 +421,20 @@ class Slack:
     @contextlib.asynccontextmanager
     async def _classified(
         self, line: str, ignored: Container[str] = (), what: str = ""
-    ) -> AsyncIterator[None]:
-        """Raise what callers expect of Slack's errors (`_exception`). Of the ignored ones, log `what`."""
+    ) -> AsyncIterator[list[str]]:
+        """Raise what callers expect of Slack's errors (`_exception`). Of the ignored ones, log `what`.
+
+        Yields a list, which gets the ignored one.
+        """
+        found = list[str]()
         try:
-            yield
+            yield found
         except SlackApiError as error:
-            if error_code(error) not in ignored:
+            found.append(error_code(error))
+            if found[0] not in ignored:
                 raise await self._exception(error, line) from error
             if what:
-                log.warning("%s: %s", what, error_code(error))
+                log.warning("%s: %s", what, found[0])
 
     async def _exception(self, error: SlackApiError, line: str) -> Exception:
         """Return the exception to raise. A rate limit blocks `line`, and no other calls, for all workers."""
@@ -447,6 +452,20 @@ class Slack:
             if word in TRANSIENT or word.startswith("HTTP ") or status >= 500
             else MessageRejectedError(word)
         )
+
+
+async def _sent(call: Callable[..., Awaitable[Any]], shown: dict[str, Any]) -> Any:
+    """Send a message; if Slack never accepts its form, its text alone. Return the answer."""
+    try:
+        return await call(**shown)
+    except SlackApiError as error:
+        text = shown["text"]
+        is_long = len(text.encode()) > MAX_MESSAGE  # a character has up to 4 bytes
+        plain = cut(text, MAX_MESSAGE // 4) if is_long else text
+        if error_code(error) not in INVALID_FORM or shown == {"text": plain}:
+            raise
+        log.warning("Slack rejected a message, sent as plain text: %s: %s", error.response.data, shown)
+    return await call(text=plain)
 
 
 async def _post_response(url: str, shown: dict[str, Any]) -> bool:

@@ -21,7 +21,7 @@ MAX_MESSAGE = 4_000  # characters: Slack rejects a longer edit, and recommends t
 
 def plain(text: str) -> str:
     """Escape Slack's three control characters, so that the text has no mentions or links."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return BIDI.sub("", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def quoted(text: str, most: int = 300) -> str:

@@ -145,7 +145,6 @@ local function pop(worker, most, has_odd)
     if not reported and count <= most + 2 then
       if count < 2 or not suspect_runs() then return name, count, why, popped[2] end
       call('ZADD', delayed, now + 1000, name)
-      soonest = math.min(soonest, now + 1000)
     end
     if count == 0 then call('HDEL', starts, name) else call('HSET', starts, name, count) end
     call('HDEL', left, name)
@@ -216,6 +215,18 @@ if holds(ARGV[2]) then
 end
 """
 
+# Makes the item ready that was taken with a token, of which the worker doesn't know.
+UNDO = f"""
+{_COMMON}
+for _, name in ipairs(call('ZRANGE', running, 0, -1)) do
+  item = name
+  if holds(ARGV[2]) then
+    if call('HINCRBY', starts, item, -1) < 1 then call('HDEL', starts, item) end
+    return finish(now)
+  end
+end
+"""
+
 _FAILING = """
 local function end_start()
   if call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
@@ -269,4 +280,4 @@ end
 call('SET', hurried, now, 'PX', ARGV[1] * 1000)
 """
 
-ALL = (ADD, WAKE, TAKE, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)
+ALL = (ADD, WAKE, TAKE, UNDO, HEARTBEAT, DONE, DONE_AND_TAKE, RELEASE, FAIL, LEAVE, HURRY, RETRY_QUARANTINED)

@@ -97,6 +97,7 @@ class Queue:
         self._worker = uuid.uuid4().hex
         self._due = 0.0  # when `get` has to look again if no other process adds an item: monotonic
         self._looks = math.inf  # when the BLPOP that runs now ends: monotonic
+        self._unanswered = set[str]()  # tokens of takes whose answers were lost, perhaps with items
         self._again = math.inf  # the next time at which an item finished here is due, until `_taking` then
         self._scripts = {body: redis.register_script(body) for body in queue_scripts.ALL}
 
@@ -121,17 +122,20 @@ class Queue:
     async def get(self, *, wait: float = MAX_BLOCK_SECONDS) -> Lease | None:
         """Lease the item that has been ready longest. Returns None if there is none within `wait` seconds.
 
-        First makes due items and items of dead workers ready. If this call is cancelled while it takes an
-        item, the item is ready again when its lease expires.
+        First makes due items and items of dead workers ready. If this call fails or is cancelled while it
+        takes an item, the item is ready again at the next call, or when its lease expires.
         """
         until = monotonic() + wait
+        for token in [*self._unanswered]:
+            await self._run(queue_scripts.UNDO, "", token)
+            self._unanswered.discard(token)
+            self._due = 0.0
         due = self._due if wait else 0.0
         while True:
             if due <= monotonic():
-                token = _new_token()
-                found = await self._run(queue_scripts.TAKE, "", *self._taking(token))
-                if lease := self._taken(found, token):
-                    return lease
+                found = await self._take(queue_scripts.TAKE, "")
+                if isinstance(found, Lease):
+                    return found
                 due = self._due = monotonic() + float(found)
             left = until - monotonic()
             if left <= 0:
@@ -156,9 +160,8 @@ class Queue:
 
     async def done_and_get(self, lease: Lease, *, again_after: float | None = None) -> Lease | None:
         """Finish an item like `done`, and lease the next ready one, if any, in the same round trip."""
-        token = _new_token()
-        args = (*self._finished(lease, again_after), *self._taking(token))
-        return self._taken(await self._run(queue_scripts.DONE_AND_TAKE, *args), token)
+        found = await self._take(queue_scripts.DONE_AND_TAKE, *self._finished(lease, again_after))
+        return found if isinstance(found, Lease) else None
 
     async def release(self, lease: Lease) -> None:
         """Make the item ready for another worker, without a failure. Ignored for a lost lease."""
@@ -220,9 +223,16 @@ class Queue:
         async with renewing(self._lease, lambda: self.heartbeat(lease)):
             yield
 
-    def _taken(self, found: Any, token: str) -> Lease | None:
+    async def _take(self, script: str, *args: str | float) -> Any:
+        """Return a lease, or what the script returns without an item."""
+        token = uuid.uuid4().hex
+        try:
+            found = await self._run(script, *args, *self._taking(token))
+        except BaseException:
+            self._unanswered.add(token)
+            raise
         if not isinstance(found, list):
-            return None
+            return found
         item, why = WorkItem.parse(text(found[0])), text(found[2])
         quarantined, key = _read(why).why if why else "", self.lease_key(item)
         since, waited = float(found[3]), max(float(found[4]) / 1000, 0)
@@ -293,10 +303,6 @@ async def _renew(ttl: float, renew: Callable[[], Awaitable[bool]], limit: asynci
             if not limit.expired():
                 limit.reschedule(called_at + ttl if is_ours else called_at)
         await asyncio.sleep(pause)
-
-
-def _new_token() -> str:
-    return uuid.uuid4().hex
 
 
 def _delay() -> tuple[float, float, float, float]:

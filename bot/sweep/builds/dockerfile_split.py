@@ -17,10 +17,11 @@ BELOW = SETTING_INSTRUCTIONS | COPIES | {"FROM", "ARG", "RUN", "SHELL"}
 ABOVE = SETTING_INSTRUCTIONS | {"USER"}
 # A directory in the code's layer replaces the one below with its own owner and mode, and replaces symlinks.
 # All directories above the code's are in that layer, too.
-DELICATE = re.compile(
-    r"\b(chown|chgrp|chmod|umask|ln|useradd|adduser)\b|\bmkdir\s+(-[pv]+\s+)?(-\w*m|--mode)"
-    r"|\binstall\s+(-\w+\s+)?(-[A-Za-z]*[dDmog]|--(mode|owner|group))|--mount=(?!type=cache)|<<"
-)
+DELICATE = {
+    "FROM": "onbuild",  # instructions that the base image adds
+    "RUN": r"\b(chown|chgrp|chmod|umask|ln|useradd|adduser)\b|\bmkdir\s+(-[pv]+\s+)?(-\w*m|--mode)"
+    r"|\binstall\s+(-\w+\s+)?(-[A-Za-z]*[dDmog]|--(mode|owner|group))|--mount=(?!type=cache)|<<",
+}
 SPECIAL = re.compile(r"/(bin|boot|dev|etc|home|lib\w*|media|mnt|proc|root|run|sbin|sys|tmp|var)(/|$)")
 OPEN_WORKSPACE = re.compile(r"(FROM|ARG)\b.*nvidia/(?!cuda)", re.IGNORECASE)  # all users can write to it
 NUMBERS = re.compile(r"--chown=\d+(:\d+)?")
@@ -33,29 +34,37 @@ class Split:
     code: str  # a Dockerfile
 
 
-def split(text: str) -> Split | None:
-    """Return the two Dockerfiles; None if it can't be split safely."""
+def split(text: str) -> Split | str:
+    """Return the two Dockerfiles; or why it can't be split safely, for users."""
     lines = list(_instructions(text))
     whole = [number for number, line in enumerate(lines) if _copies_all(line)]
-    if len(whole) != 1 or re.search(r"^[ \t]*#[ \t]*escape[ \t]*=", text, re.IGNORECASE | re.MULTILINE):
-        return None
+    if re.search(r"^[ \t]*#[ \t]*escape[ \t]*=", text, re.IGNORECASE | re.MULTILINE):
+        return "it has the directive `escape`"
+    if len(whole) != 1:
+        return f"it has {'several' if whole else 'no'} `COPY . DIRECTORY`"
     [at] = whole
     before, after = lines[:at], lines[at + 1 :]
-    sources, code = _sources(before), _code(lines[at], before)
-    if sources is None or code is None or not _harmless(before, after):
-        return None
+    if doubt := _doubt(before, after):
+        return doubt
+    if (sources := _sources(before)) is None:
+        return "above `COPY .`, it copies other than files by name"
+    if (code := _code(lines[at], before)) is None:
+        return "`COPY .` has an unknown owner or directory, or one of the system"
     return Split("\n".join([*before, *after, ""]), sources, code)
 
 
-def _harmless(before: list[str], after: list[str]) -> bool:
+def _doubt(before: list[str], after: list[str]) -> str:
+    """Return which instruction can change what the code's layer has; "" if none can."""
     words = [_word(line) for line in before]
-    return (
-        words.count("FROM") == 1
-        and BELOW.issuperset(words)
-        and ABOVE.issuperset(map(_word, after))
-        and not any(word == "RUN" and DELICATE.search(line) for word, line in zip(words, before, strict=True))
-        and not any(word == "FROM" and "onbuild" in line for word, line in zip(words, before, strict=True))
-    )
+    if [*words, *map(_word, after)].count("FROM") > 1:
+        return "it has several stages"
+    if other := next((word for word in map(_word, after) if word not in ABOVE), ""):
+        return f"`{other[:20]}` follows `COPY .`"
+    for word, line in zip(words, before, strict=True):
+        found = re.search(DELICATE.get(word, "$^"), line)
+        if found or word not in BELOW:
+            return f"`{found[0].strip() if found else word[:20]}` is above `COPY .`"
+    return ""
 
 
 def _word(line: str) -> str:

@@ -22,7 +22,7 @@ from bot.core.errors import UserError
 from bot.core.plan import Role
 from bot.platform.config.repositories import Repository
 from bot.sweep.builds import pyproject, requirements, uv_lock
-from bot.sweep.builds.dockerfile_split import split
+from bot.sweep.builds.dockerfile_split import Split, split
 from bot.sweep.builds.pyproject import toml
 from bot.sweep.builds.requirements import FrameworkPins
 
@@ -105,7 +105,7 @@ def recipe(
         if LOGIN.search(text)
     )
     if dockerfile in files:
-        return Recipe(steps=_own(files, dockerfile), words=f"from `{dockerfile}`", notes=notes)
+        return replace(_own(files, dockerfile), notes=notes)
     try:
         return replace(_RecipeBuilder(files, repository, base, heavy_at, micromamba).recipe(), notes=notes)
     except (AttributeError, KeyError, TypeError) as error:
@@ -115,16 +115,22 @@ def recipe(
         ) from error
 
 
-def _own(files: Mapping[str, str], dockerfile: str) -> tuple[Step, ...]:
-    parts = split(files[dockerfile])
-    if parts is None or LOGIN.search(files[dockerfile]) or not files.keys() >= set(parts.sources):
+def _own(files: Mapping[str, str], dockerfile: str) -> Recipe:
+    parts, words = split(files[dockerfile]), f"from `{dockerfile}`"
+    if LOGIN.search(files[dockerfile]):
+        parts = "it has a password or token in a URL"
+    elif isinstance(parts, Split) and (missing := [path for path in parts.sources if path not in files]):
+        parts = f"`{missing[0][:100]}`, which it copies above `COPY .`, isn't a small text file"
+    if isinstance(parts, str):
         key = _hash(TEMPLATE, dockerfile)
-        return (Step(role=Role.IMAGE, dockerfile=dockerfile, own=True, cache=True, key=key),)
+        step = Step(role=Role.IMAGE, dockerfile=dockerfile, own=True, cache=True, key=key)
+        return Recipe(steps=(step,), words=f"{words}, in one Job: {parts}")
     ignore = files.get(f"{dockerfile}.dockerignore", files.get(".dockerignore", ""))
     contents = [part for path in parts.sources for part in (path, files[path])]
     below = _step(Role.DEPENDENCIES, parts.below, ignore, *contents)
     # Two clones never have the same .git, and it grows with each commit.
-    return (replace(below, cache=True), _step(Role.CODE, parts.code, f"{ignore.rstrip()}\n.git\n".lstrip()))
+    code = _step(Role.CODE, parts.code, f"{ignore.rstrip()}\n.git\n".lstrip())
+    return Recipe(steps=(replace(below, cache=True), code), words=words)
 
 
 class _RecipeBuilder:

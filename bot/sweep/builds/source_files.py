@@ -47,7 +47,7 @@ async def _below_code(
 ) -> dict[str, str]:
     """Return the files that a Dockerfile copies before the code, if it can be split."""
     parts = await run_in_parser_thread(split, text)
-    if parts is None or len(parts.sources) > MAX_FILES:
+    if isinstance(parts, str) or len(parts.sources) > MAX_FILES:
         return {}
     files = await _read(git, repository, commit, f"{dockerfile}.dockerignore", ".dockerignore")
     with contextlib.suppress(UserError):

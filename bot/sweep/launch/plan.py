@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bot.core.budget import Budget
 from bot.core.errors import UserError
-from bot.core.flags import FlagStyle, flag, variable, words
+from bot.core.flags import FlagStyle, flag, in_order, variable, words
 from bot.core.plan import HOME_CLUSTER, BranchImage, SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import (
@@ -290,18 +290,21 @@ def image_with(plan_: SweepPlan, digest: str) -> str:
 
 def arguments(space: SearchSpace) -> str:
     """Return the flags as shell text: `$` doubled, except in Katib's placeholders."""
-    texts = []
-    for name, value in space.fixed.items():
-        texts += [] if space.is_switch(name) and value != "true" else _quoted(space, name, value)
+    own = {
+        name: [] if space.is_switch(name) and value != "true" else _quoted(space, name, value)
+        for name, value in space.fixed.items()
+    }
     for parameter in space.passed:
         placeholder = f"${{trialParameters.{parameter.name}}}"
         marked = words(space.flags, parameter.name, placeholder)
         if space.is_switch(parameter.name):
-            texts.append(f"$$([ {placeholder} = true ] && echo {flag(space.flags, parameter.name)})")
+            given = [f"$$([ {placeholder} = true ] && echo {flag(space.flags, parameter.name)})"]
         elif parameter.when:
-            texts.append(f"$$([ {placeholder} = {INACTIVE} ] || echo '{' '.join(marked)}')")
+            given = [f"$$([ {placeholder} = {INACTIVE} ] || echo '{' '.join(marked)}')"]
         else:
-            texts += [shlex.quote(word) for word in marked]
+            given = [shlex.quote(word) for word in marked]
+        own[parameter.name] = given
+    texts = [text for name in in_order(own) for text in own[name]]
     if space.source is MetricSource.TENSORBOARD:
         texts += _quoted(space, TENSORBOARD_PARAMETER, TENSORBOARD_DIR)
     if space.output_dir:

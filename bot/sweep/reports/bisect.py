@@ -6,6 +6,7 @@ the job of a work item starts the next one, or answers in the thread of the swee
 
 import logging
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,7 +14,7 @@ from bot.core.commands import Command
 from bot.core.errors import UserError
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
-from bot.core.request import Bisection, Notify, Requester, SweepRequest
+from bot.core.request import Bisection, Notify, Requester, SweepRequest, is_team
 from bot.core.space import SearchSpace, command_line
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.config.policy import muting
@@ -161,7 +162,7 @@ async def follow(sweep_id: str, clients: SweepClients) -> timedelta | None:
     except UserError as error:  # a force-push removed the commits
         answer = f"{STOPPED}: {plain(str(error))}"
     if answer:
-        await _answer(bisection, with_owner(sweep, answer), clients)
+        await _answer(sweep, bisection, answer, clients)
     return None
 
 
@@ -245,10 +246,21 @@ async def _culprit(bisection: Bisection, commits: list[Commit], clients: SweepCl
     return f"{text}\n{code(found[0])} {code(found[1])}" if found else text
 
 
-async def _answer(bisection: Bisection, text: str, clients: SweepClients) -> None:
-    """Reply in the thread of the sweep, with a mention of who wants to know: it can have taken hours."""
-    text = unmentioned(text, muting(bisection.sweep, clients.config))
+async def _answer(sweep: SweepRecord, bisection: Bisection, answer: str, clients: SweepClients) -> None:
+    """Reply in the thread of the bisected sweep, with a mention of who asked: it can have taken hours.
+
+    If Slack rejects that, such as in an archived channel, they get the answer directly.
+    """
+    asked, muted = sweep.requester.user, muting(bisection.sweep, clients.config)
+    text = unmentioned(with_owner(sweep, answer), muted)
     try:
         await clients.slack.reply(bisection.channel, bisection.thread, text)
     except (NotInChannelError, MessageRejectedError) as error:
         log.warning("Slack rejected the result of bisecting %s: %s", bisection.sweep, error)
+        if is_team(asked) or asked in muted:
+            return
+        note = (
+            f"Sweepbot can't post in the thread of {code(bisection.sweep)} (Slack error {code(str(error))})."
+        )
+        with suppress(NotInChannelError, MessageRejectedError):  # such as of a deactivated user
+            await clients.slack.notify(asked, f"{answer}\n{note}")

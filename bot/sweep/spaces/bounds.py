@@ -68,11 +68,8 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
     if sign.startswith("<"):
         high = min(high, bound)
     elif bound > low:
-        low = (
-            bound
-            if parameter.step is None
-            else low + math.ceil((bound - low) / parameter.step) * parameter.step
-        )
+        steps = (bound - low) / parameter.step if parameter.step and bound <= high else math.inf
+        low = bound if math.isinf(steps) else low + math.ceil(steps) * (parameter.step or 1)
     if low < high:
         step = parameter.step if parameter.step is None or parameter.step <= high - low else None
         return replace(parameter, min=low, max=high, step=step)

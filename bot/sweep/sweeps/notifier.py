@@ -20,7 +20,7 @@ from bot.platform.config.policy import muting
 from bot.platform.slack.blocks import section
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, SlackBusyError
 from bot.platform.slack.message import File, Message
-from bot.platform.slack.mrkdwn import code, unmentioned
+from bot.platform.slack.mrkdwn import MENTION, code, unmentioned
 from bot.sweep.clients import SweepClients
 from bot.sweep.decisions.advance import advance
 from bot.sweep.decisions.parent_message import Links, duplicate, parent
@@ -45,6 +45,7 @@ STEPS = {Phase.OPENING, Phase.BUILDING, Phase.PENDING}
 # Slack accepts about 50 edits a minute from an app. While these are scarce, each sweep has its share of them.
 UPDATE_SHARE = timedelta(seconds=1.2)
 
+MOVED = "moved"  # in `sent_keys`: the parent message was posted again
 NOT_POSTED = (
     "Sweepbot can't post in that channel (Slack error `{}`). *Fix:* Run `/invite @sweepbot` there (the app's "
     "name can differ), or start the sweep in another channel."
@@ -90,7 +91,7 @@ class Notifier:
                 ts = await self._post(sweep, event)
             except (NotInChannelError, MessageRejectedError) as error:
                 log.warning("can't post %s of %s: %s", event.kind, sweep.id, error)
-                await self._tell_owner(sweep, event, str(error))
+                await self._tell_directly(sweep, event, str(error))
             except SlackBusyError as busy:
                 self._wait(busy)
                 return sweep
@@ -137,19 +138,22 @@ class Notifier:
             return await slack.reply(channel, sweep.thread, message, broadcast=is_loud)
         return ""
 
-    async def _tell_owner(self, sweep: SweepRecord, event: Event, why: str) -> None:
-        """Send the first failure and the end directly, such as when the channel is archived."""
-        is_failure = event.kind == "health" and bool(sweep.cause)
-        owner = sweep.requester.user
-        has_none = event.to_user or is_team(owner) or owner in muting(sweep.id, self._clients.config)
-        if has_none or sweep.request.notify is Notify.DM or not (event.kind in ENDS or is_failure):
-            return
-        direct = direct_end(sweep, event, owner)
+    async def _tell_directly(self, sweep: SweepRecord, event: Event, why: str) -> None:
+        """Send the owner the first failure and the end, and a request to those whom it mentions.
+
+        Such as when the channel is archived.
+        """
+        owner, is_failure = sweep.requester.user, event.kind == "health" and bool(sweep.cause)
+        users = MENTION.findall(event.text) or [owner] if event.kind in CALLS else []
+        if (event.kind in ENDS or is_failure) and not (event.to_user or sweep.request.notify is Notify.DM):
+            users = [owner] if owner not in muting(sweep.id, self._clients.config) else []
         note = f"Sweepbot can't post in that thread (Slack error {code(why)})."
-        try:
-            await self._clients.slack.notify(direct.to_user, f"{direct.text}\n{note}")
-        except (NotInChannelError, MessageRejectedError) as error:  # such as of a deactivated user
-            log.warning("can't notify %s about %s: %s", owner, sweep.id, error)
+        note += f" To approve it, run `/sweep approve {sweep.id}`." if event.kind in CALLS else ""
+        for user in dict.fromkeys(each for each in users if not is_team(each)):
+            try:
+                await self._clients.slack.notify(user, f"{direct_end(sweep, event, user).text}\n{note}")
+            except (NotInChannelError, MessageRejectedError) as error:  # such as of a deactivated user
+                log.warning("can't notify %s about %s: %s", user, sweep.id, error)
 
     async def _whole_log(self, sweep: SweepRecord, event: Event) -> str:
         builds = sweep.plan.builds if sweep.plan else ()
@@ -192,7 +196,8 @@ class Notifier:
             if interval == UPDATE_INTERVAL:  # after a pause of two, the next edit needn't wait
                 at = max(sweep.shown.at + interval, now - interval)
         try:
-            await self._clients.slack.update(sweep.requester.channel, sweep.thread, message)
+            if await self._clients.slack.update(sweep.requester.channel, sweep.thread, message):
+                sweep = await self._moved(sweep, message)
         except NotInChannelError:  # until the channel is back; an ended sweep has no other reason to run
             self._wait(LOST)
             return sweep
@@ -203,6 +208,19 @@ class Notifier:
             return sweep
         shown = Shown(fingerprint=message.fingerprint, at=at, phase=sweep.phase)
         return await self._save(replace(sweep, shown=shown))
+
+    async def _moved(self, sweep: SweepRecord, message: Message) -> SweepRecord:
+        """Post the parent message again, once, if it was deleted before it showed the end.
+
+        Slack posts replies to a deleted message into the channel.
+        """
+        if MOVED in sweep.sent_keys or (sweep.shown.phase and sweep.shown.phase.final):
+            return sweep
+        channel = sweep.requester.channel
+        ts = await self._clients.slack.open_thread(channel, message)
+        link, sent = await self._clients.slack.permalink(channel, ts), (*sweep.sent_keys, MOVED)
+        # As in `open_thread`, the older phase makes this reconcile write the ConfigMap.
+        return replace(sweep, thread=ts, permalink=link, sent_keys=sent, durable_phase=Phase.RECEIVED)
 
     async def _interval(self, sweep: SweepRecord) -> tuple[timedelta, timedelta]:
         """Return the time from one edit of the parent message to the next, and when to ask for it again."""

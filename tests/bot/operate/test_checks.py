@@ -8,6 +8,7 @@ import pytest
 
 from bot import workspace_table
 from bot.core.commands import Action, Command
+from bot.core.errors import UserError
 from bot.core.work_item import DOCTOR
 from bot.operate import checks, concurrently
 from bot.operate.check_cluster import profiles
@@ -110,6 +111,14 @@ async def test_doctor_without_its_role_reports_missing_permissions_and_no_faults
     assert {f.level for f in found} == {"warning"}
     assert {f.fix for f in found} == {"kubectl apply -k deploy/doctor", "kubectl apply -k deploy/usage"}
     assert len(found) == 10
+
+
+async def test_invalid_setting_is_reported_by_its_sentence():
+    async def check():
+        raise UserError("REDIS_URL: the value of db is invalid.")
+
+    [finding] = await concurrently.run_all([("Redis", check())])
+    assert (finding.check, finding.text) == ("Redis", "REDIS_URL: the value of db is invalid.")
 
 
 async def test_unreadable_log_is_unknown_not_broken(here):

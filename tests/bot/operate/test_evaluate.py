@@ -358,6 +358,10 @@ def test_prometheus_without_series_is_an_error():
     finding = prometheus("http://prometheus", {"dcgm-exporter": 8}, 2)
     assert finding.level is Level.WARNING
     assert finding.text == "2 pods with GPUs, none named by dcgm-exporter's series; GPU use is unknown"
+    finding = prometheus("http://prometheus", {"dcgm-exporter": 8}, clusters=["us", ""])
+    assert finding.level is Level.WARNING
+    assert finding.text.startswith("GPU nodes of 2 clusters (no name and us); ")
+    assert prometheus("http://prometheus", {"dcgm-exporter": 8}, clusters=["us"]).level is Level.OK
 
 
 def test_prometheus_without_cadvisor_has_no_warnings_about_cpus():

@@ -87,10 +87,12 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(size)) if size else None
         self.server.calls.append((self.command, self.path, dict(self.headers), body))
         status, found = self.server.answer(self.command, self.path, body)
-        text = json.dumps(found)
+        text, kind = json.dumps(found), "application/json"
         if self.path.endswith("/events"):
+            kind = "text/event-stream"
             text = f"event: sweep\ndata: {json.dumps(self.server.sweep(self.path.split('/')[-2]))}\n\n"
         self.send_response(status)
+        self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.write(text.encode())
 

@@ -19,6 +19,8 @@ DCGM_FI_DEV_FB_USED{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",na
 DCGM_FI_DEV_FB_USED_PERCENT{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",namespace="sweeps",pod="t-1-x"} 0.9
 DCGM_FI_DEV_POWER_USAGE{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",namespace="sweeps",pod="t-1-x"} 101.5
 DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-4dc0",modelName="NVIDIA A100-SXM4-80GB",namespace="sweeps",pod="t-1-x"} 0.02
+DCGM_FI_PROF_SM_ACTIVE{gpu="1",UUID="GPU-5ed1",modelName="NVIDIA A100-SXM4-80GB"} 140737488355328
+DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-5ed1",modelName="NVIDIA A100-SXM4-80GB"} 9223372036854775792
 DCGM_FI_DEV_POWER_USAGE{gpu="2",UUID="GPU-6fe2",modelName="NVIDIA A100-SXM4-80GB",GPU_I_ID="1",namespace="vision",pod="nb-0"} 70
 # HELP DCGM_FI_PROF_GR_ENGINE_ACTIVE Ratio of time the graphics engine is active.
 # TYPE DCGM_FI_PROF_GR_ENGINE_ACTIVE gauge

@@ -46,6 +46,21 @@ async def test_thread_counts_its_replies(slack: Slack, web: AsyncWebClient) -> N
     assert slack.messages("sweeps")[0]["reply_count"] == 1
 
 
+async def test_deleted_parent_is_a_note_above_its_replies_and_without_them_gets_none(
+    slack: Slack, web: AsyncWebClient
+) -> None:
+    parent, other = [(await web.chat_postMessage(channel=SWEEPS, text="Sweep"))["ts"] for _ in range(2)]
+    slack.say("ada", "sweeps", "Thanks!", parent)
+    for ts in (parent, other):
+        await web.chat_delete(channel=SWEEPS, ts=ts)
+        posted = await web.chat_postMessage(channel=SWEEPS, text="Done", thread_ts=ts)
+        assert posted["message"].get("thread_ts") == (ts if ts == parent else None)
+    error = await refusal(web.chat_update(channel=SWEEPS, ts=parent, text="Sweep"))
+    assert error["error"] == "cant_update_message"
+    shown = [message["text"] for message in slack.messages("sweeps", parent)]
+    assert shown == ["This message was deleted.", "Thanks!", "Done"]
+
+
 @pytest.mark.parametrize(
     ("change", "text", "kinds"),
     [

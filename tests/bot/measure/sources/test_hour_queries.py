@@ -10,6 +10,7 @@ from bot.measure.sources import promql, promql_hour
 from bot.measure.sources.hour_queries import MAX_NAMED, HourQueries
 from bot.measure.sources.prometheus import Prometheus, Row
 from bot.measure.sources.scrape_interval import ScrapeIntervals
+from bot.measure.sources.series_kinds import NAMINGS
 from k8s.nodes.dcgm import ENGINE
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
@@ -58,7 +59,7 @@ async def test_gpu_with_one_series_is_summed_up_by_itself():
     assert hours(found.observed) == {"GPU-1": 1, "GPU-2": 1, "GPU-3": 80 / 120}
     assert hours(found.used) == {"GPU-1": 0.75, "GPU-2": 0, "GPU-3": 0}
     assert hours(found.idle_late) == hours(found.idle_early) == {"GPU-2": 0.5}, "GPU-3 has too few samples"
-    assert not any(query == promql.used_hours(STEP, {"GPU-1"}) for query in server.asked)
+    assert not any(query == promql.used_hours(STEP, NAMINGS[2:3], {"GPU-1"}) for query in server.asked)
     unclear = promql_hour.idle_in_half(STEP, {"GPU-1"}, engine_only=True)[:40]
     assert not any(query.startswith(unclear) for query in server.asked), "the sums show which are idle"
 
@@ -77,8 +78,8 @@ async def test_gpu_with_several_series_or_nan_is_queried_together():
     server = Answering(
         series([], sums)
         | {
-            (promql.observed_hours(STEP, which), END): [gpu(2, 1.0), gpu(3, 0.9)],
-            (promql.used_hours(STEP, which), END): [gpu(2, 0.8), gpu(3, 0.7)],
+            (promql.observed_hours(STEP, NAMINGS[2:3], which), END): [gpu(2, 1.0), gpu(3, 0.9)],
+            (promql.used_hours(STEP, NAMINGS[2:3], which), END): [gpu(2, 0.8), gpu(3, 0.7)],
         }
     )
     found, _ = await HourQueries(server).gpus(START, EVERY, engine_only=True)

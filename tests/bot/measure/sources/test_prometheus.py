@@ -121,13 +121,13 @@ def test_mig_slice_is_a_separate_device(labels: dict[str, str], device: str, mod
 
 
 def test_queries_contain_windows_devices_and_characters_that_promql_cannot_escape() -> None:
-    which = 'UUID=~"G1|G2",GPU_I_ID="",UUID="",exported_pod="",pod!=""'
+    which = 'UUID=~"G1|G2",GPU_I_ID="",UUID="",exported_namespace="",exported_pod="",pod!=""'
     assert f"max_over_time(DCGM_FI_DEV_GPU_UTIL{{{which}}}[1800s])" in promql.peak(1800, ("G1", "G2"))
     assert (
-        'max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID!="",exported_pod!=""}[14999ms])'
-        in promql.idle_half(15, None)
+        'max_over_time(DCGM_FI_PROF_GR_ENGINE_ACTIVE{UUID!="",exported_namespace!="",exported_pod!=""}[14999ms])'
+        in promql.idle_half(15, NAMINGS, None)
     )
-    assert "[1799s:15s]) >= 96 and" in promql.idle_half(15, None)
+    assert "[1799s:15s]) >= 96 and" in promql.idle_half(15, NAMINGS, None)
     kinds = SeriesKinds(engine_only=True)
     for query in (promql.peak(60, kinds=kinds), promql_hour.sum_of_half(30, engine_only=True)):
         assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in query
@@ -290,7 +290,7 @@ async def test_only_exported_measures_are_queried_all_of_them_at_once(redis: Any
     class Exporting(Prometheus):
         async def query(self, query: str, at: datetime) -> list[Row]:
             asked.append(query)
-            exported = [Row({"__name__": name}, 8.0) for name in (SM, MEMORY)]
+            exported = [Row({"metric": name}, 8.0) for name in (SM, MEMORY)]
             return {LOADS_IN_USE: exported, promql.ANY_NODE: A_NODE}.get(query, [])
 
     source = PrometheusSource(Exporting("http://127.0.0.1:1"), OwnerStore(redis, tuple), lambda: AT, 30)

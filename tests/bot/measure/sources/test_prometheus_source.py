@@ -24,7 +24,7 @@ from bot.operate.check_state import METRIC_QUERIES
 from bot.platform.config.idle_thresholds import IdleThresholds
 from bot.platform.config.teams import Team
 from bot.watch.idle.detector import LOW_WINDOW, Kind, allocations, classify
-from k8s.nodes.dcgm import NO_LOAD, Load
+from k8s.nodes.dcgm import NO_LOAD, UTIL, Load
 from tests.bot.measure.sources.prometheus_server import (
     NEEDS_PROMETHEUS,
     NEEDS_VICTORIA_METRICS,
@@ -292,7 +292,7 @@ async def test_hostile_name_is_escaped(prometheus: Prometheus) -> None:
     names = {'GPU-1"} or vector(1)', "GPU-(", "a\\", "\n", "", "GPU-\N{FIRE}", "GPU-\u00e9", "\x7f"}
     for query in (promql.peak(60, names), promql.samples(60, names), promql.last_models(names - {""})):
         assert await prometheus.query(query, START + 12 * HOUR) == []
-    assert await prometheus.sample_times(promql.raw_samples(60, names), START + 12 * HOUR) == []
+    assert await prometheus.sample_times(promql.raw_samples(UTIL, 60, names), START + 12 * HOUR) == []
 
 
 async def test_hour_without_pods_asks_for_no_container(prometheus: Prometheus) -> None:

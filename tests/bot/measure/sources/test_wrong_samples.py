@@ -11,7 +11,7 @@ from bot.measure.gpus.models import HALF_HOUR, HOUR
 from bot.measure.gpus.pod_owners import OwnerStore
 from bot.measure.sources.prometheus_source import PrometheusSource
 from bot.measure.sources.promql import UNNAMED_HOLDERS
-from k8s.nodes.dcgm import ENGINE, UTIL
+from k8s.nodes.dcgm import ENGINE, POWER, SM, UTIL, Load
 from tests.bot.measure.sources.prometheus_server import NEEDS_PROMETHEUS, asking, serving
 
 START = datetime.now(UTC).replace(hour=8, minute=0, second=0, microsecond=0) - timedelta(days=1)
@@ -26,7 +26,8 @@ def samples(fault: str, second: int) -> Iterator[tuple[str, str, float]]:
     for name, share in PODS.items():
         engine, util = share, 100 * share
         if second in GARBAGE:
-            engine, util = (BLANK if fault == "blank" else engine), (218322032 if fault == "util" else util)
+            engine = {"blank": BLANK, "negative": -BLANK}.get(fault, engine)
+            util = 218322032 if fault == "util" else util
         pod, gpu = (
             f'namespace="a",pod="{name}"',
             f'UUID="GPU-{name}",gpu="0",Hostname="n1",modelName="NVIDIA A40"',
@@ -34,6 +35,8 @@ def samples(fault: str, second: int) -> Iterator[tuple[str, str, float]]:
         if fault != "util":
             yield ENGINE, f"{gpu},{pod}", 0.0 if fault == "stuck" else engine
         yield UTIL, f"{gpu},{pod}", util
+        yield SM, f"{gpu},{pod}", BLANK if second in GARBAGE else share
+        yield POWER, f"{gpu},{pod}", 100
         request = f'{pod},container="main",node="n1",resource="nvidia_com_gpu"'
         yield "kube_pod_container_resource_requests", request, 1
         yield "kube_pod_status_phase", f'{pod},phase="Running"', 1
@@ -52,7 +55,7 @@ def history(fault: str) -> str:
     return "\n".join([*text, "# EOF", ""])
 
 
-@pytest.mark.parametrize(("fault", "lost"), [("util", 2), ("blank", 2), ("stuck", 0)])
+@pytest.mark.parametrize(("fault", "lost"), [("util", 2), ("blank", 2), ("negative", 0), ("stuck", 0)])
 async def test_no_wrong_sample_makes_an_idle_gpu_busy_or_a_busy_one_idle(
     fault: str, lost: int, tmp_path, redis: Redis, wait_until
 ) -> None:
@@ -63,6 +66,7 @@ async def test_no_wrong_sample_makes_an_idle_gpu_busy_or_a_busy_one_idle(
             uses = {use.pod: (use.observed, use.used, use.idle) for use in (await source.hour(START))[0]}
     for name, share in PODS.items():
         assert [(gpu.peak, gpu.mean, gpu.p95) for gpu in pods[name]] == [(share, pytest.approx(share), share)]
+        assert [gpu.load for gpu in pods[name]] == [Load(watts=100)]
     seen = pytest.approx(1 - lost / 120)
     assert uses["idle"] == (seen, 0, seen)
     assert uses["busy"] == (seen, pytest.approx(0.5 * (1 - lost / 120)), 0)

@@ -5,6 +5,7 @@ from aiohttp import web
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.platform.slack.blocks import section
 from bot.platform.slack.client import (
     MessageRejectedError,
     NotInChannelError,
@@ -162,6 +163,26 @@ async def test_edit_in_an_archived_channel_can_succeed_later_and_of_a_deleted_me
     with pytest.raises(NotInChannelError):
         await slack.update("C01SWEEPS00", "1700000000.000000", Message(text="Finished"))
     await slack.update("C01SWEEPS00", "1700000000.000000", Message(text="Finished"))
+
+
+@pytest.mark.parametrize("word", ["invalid_blocks", "msg_blocks_too_long", "msg_too_long"])
+async def test_message_whose_form_slack_rejects_is_sent_as_masked_text(workspace, slack, caplog, word):
+    slack, blocks = Slack(slack._web, mask=Mask(["planted-own"])), (section("*4 trials* planted-own"),)
+    ts = await slack.open_thread("C01SWEEPS00", Message(text="Running", blocks=blocks))
+    for call, to in (("chat.update", slack.update), ("chat.postMessage", slack.reply)):
+        workspace.stumble(call, word)
+        await to("C01SWEEPS00", ts, Message(text="4 trials planted-own", blocks=blocks))
+    for sent in workspace.messages("sweeps", ts):
+        assert (sent["text"], sent.get("blocks")) == ("4 trials ***", None)
+    logged = [record.getMessage() for record in caplog.records if record.name == "bot.platform.slack.client"]
+    assert [word in line and "planted" not in line for line in logged] == [True, True]
+    refused = workspace.stumble("chat.update")
+    refused.append("msg_too_long")
+    await slack.update("C01SWEEPS00", ts, Message(text="ä" * 4_000))
+    assert 900 < len(workspace.messages("sweeps", ts)[0]["text"]) <= 1_000
+    refused.append("msg_too_long")
+    with pytest.raises(MessageRejectedError):  # nothing else to send
+        await slack.update("C01SWEEPS00", ts, Message(text="Running"))
 
 
 async def test_account_of_a_team_is_shown_nothing(workspace, slack):

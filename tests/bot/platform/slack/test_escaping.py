@@ -81,6 +81,7 @@ def trials(draw):
 
 def safe(text):
     assert not re.search(r"[<>]", OURS.sub("", text)), text
+    assert not mrkdwn.BIDI.search(text), text
     clients = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     assert "```" not in clients, text
     for line in clients.splitlines():
@@ -117,6 +118,7 @@ def escaped(text):
     """Check a message that can have several code blocks, one of which `text` itself can break."""
     for shown in (text, mrkdwn.cut(text)):  # SlackClient cuts what it sends
         assert not re.search(r"[<>]", OURS.sub("", shown)), shown
+        assert not mrkdwn.BIDI.search(shown), shown
     assert len(mrkdwn.cut(text)) <= mrkdwn.MAX_MESSAGE
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redis.exceptions import RedisError
 
 from bot.platform.storage import queue_scripts
 from bot.platform.storage import work_queue as queue_module
@@ -40,7 +41,11 @@ async def test_done_ends_one_run_and_delays_or_begins_the_next(queue, redis):
     await queue.done(await got(queue))
 
 
-async def test_item_delayed_to_the_end_of_a_wait_wakes_no_worker(queue, redis, wait_until):
+async def rung(redis):
+    return (await redis.info("commandstats"))["cmdstat_rpush"]["calls"]
+
+
+async def test_delayed_item_wakes_a_worker_only_before_the_end_of_its_wait(queue, redis, wait_until):
     """A sweep whose message is edited later is delayed to the same moment after each of its changes."""
     await queue.add(sweep("a"))
     await queue.done(await got(queue), again_after=0.9 * queue_module.MAX_BLOCK_SECONDS)
@@ -48,9 +53,14 @@ async def test_item_delayed_to_the_end_of_a_wait_wakes_no_worker(queue, redis, w
     lease = await got(queue)
     waiting = asyncio.create_task(got(queue))
     await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
-    before = (await redis.info("commandstats"))["cmdstat_rpush"]["calls"]
+    before = await rung(redis)
     await queue.done(lease, again_after=0.95 * queue_module.MAX_BLOCK_SECONDS)
-    assert (await redis.info("commandstats"))["cmdstat_rpush"]["calls"] == before
+    assert await rung(redis) == before
+    lease = await waiting
+    waiting, before = asyncio.create_task(got(queue)), await rung(redis)
+    await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
+    await queue.done(lease, again_after=0.01)
+    assert await rung(redis) > before
     await queue.done(await waiting)
 
 
@@ -278,6 +288,32 @@ async def test_add_during_a_failing_run_is_not_delayed(queue):
     await queue.add(sweep("a"))
     assert await queue.fail(lease) == 0
     assert await drain(queue) == ["a"]
+
+
+@pytest.mark.parametrize("is_next", [False, True])
+async def test_item_whose_take_got_no_answer_is_ready_at_the_next_call_and_not_a_start_more(
+    redis, monkeypatch, is_next
+):
+    queue = Queue(redis, lease=1000)
+    await queue.add(sweep("first"))
+    first = await got(queue)
+    await queue.add(sweep("a"))
+    run = queue._run
+
+    async def lost(*args):
+        await run(*args)
+        raise RedisError("Connection closed by server.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queue, "_run", lost)
+        with pytest.raises(RedisError):
+            await (queue.done_and_get(first) if is_next else queue.get(wait=0))
+    assert await state_of(redis, queue, "a") == "running"
+    again = await queue.get(wait=0)
+    assert again.item == sweep("a")
+    assert await redis.hget(f"{queue.prefix}:starts", "a") == b"1"
+    for lease in (first, again):
+        await queue.done(lease)
 
 
 async def test_release_hands_the_item_over_at_once_and_counts_no_failure(queue, redis):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.sweep.builds.dockerfile_split import split
+from bot.sweep.builds.dockerfile_split import Split, split
 from tests.cases import cases
 
 USUAL = """\
@@ -60,7 +60,7 @@ def test_split_copies_the_code_to_its_original_path(before, copy, code):
     ],
 )
 def test_split_allows_commands_that_give_no_directory_an_owner_or_mode(command):
-    assert split(f"FROM x\nRUN {command}\nCOPY . /app\n")
+    assert isinstance(split(f"FROM x\nRUN {command}\nCOPY . /app\n"), Split)
 
 
 DOUBTFUL = {
@@ -102,4 +102,21 @@ DOUBTFUL = {
 
 @cases("why", DOUBTFUL)
 def test_split_uncertain_dockerfile_is_built_unchanged(why):
-    assert split(DOUBTFUL[why]) is None
+    assert isinstance(split(DOUBTFUL[why]), str)
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("something runs after the code", "`RUN` follows `COPY .`"),
+        ("two stages", "it has several stages"),
+        ("no code", "it has no `COPY . DIRECTORY`"),
+        ("the code twice", "it has several `COPY . DIRECTORY`"),
+        ("files by a pattern", "above `COPY .`, it copies other than files by name"),
+        ("another mode of a new folder", "`mkdir -p -m` is above `COPY .`"),
+        ("another user", "`USER` is above `COPY .`"),
+        ("instructions of the base", "`onbuild` is above `COPY .`"),
+    ],
+)
+def test_reason_names_what_prevents_the_split(why, said):
+    assert split(DOUBTFUL[why]) == said

@@ -24,7 +24,8 @@ from tests.cases import cases
 
 def test_recipe_prefers_and_splits_a_dockerfile():
     found = made({"Dockerfile": "FROM x", **UV})
-    assert (roles(found), found.words) == ([Role.IMAGE], "from `Dockerfile`")
+    why = "from `Dockerfile`, in one Job: it has no `COPY . DIRECTORY`"
+    assert (roles(found), found.words) == ([Role.IMAGE], why)
     assert found.steps[0].own
     elsewhere = made({"docker/train": "FROM x"}, dockerfile="docker/train")
     assert elsewhere.steps[0].dockerfile == "docker/train"
@@ -35,7 +36,12 @@ def test_recipe_prefers_and_splits_a_dockerfile():
     changed, same = made({**files, "needs.txt": "numpy==2"}).steps
     assert changed.key != below.key
     assert same.key == code.key
-    assert roles(made({"Dockerfile": DOCKERFILE})) == [Role.IMAGE]
+    assert made(files).words == "from `Dockerfile`"
+    found = made({"Dockerfile": DOCKERFILE})  # `needs.txt` is a directory
+    assert (roles(found), found.words.partition(": ")[2]) == (
+        [Role.IMAGE],
+        "`needs.txt`, which it copies above `COPY .`, isn't a small text file",
+    )
     with pytest.raises(UserError, match=r"`--from=evil` can't be copied into a build\. \*Fix:\* Rename it"):
         made({"requirements.txt": "-r --from=evil\n", "--from=evil": ""})
 

@@ -93,6 +93,8 @@ def test_drain_is_reported_once_also_after_a_kill():
     assert (after.draining, after.outbox) == ("drained", (event,))
     again = denial_of(replace(RUNNING, draining="drained"), a_command(Action.DRAIN))
     assert again == "`lr-brave-otter` is already draining."
+    held = denial_of(a_sweep(Phase.HELD, submitted=True), a_command(Action.DRAIN))
+    assert held == "`lr-brave-otter` is on hold."
     sweep = replace(RUNNING, to_kill={"otter-xyz": OWNER})
     assert applied(sweep, a_command(Action.DRAIN, trial="xyz")).draining == "drained"
 

@@ -84,7 +84,7 @@ def test_end_of_a_build_names_images_and_times_or_the_cause():
     assert step(BUILDING, *builds, digest="sha256:a") == "✓ Image reused from the registry"
     one = a_sweep(Phase.BUILDING)
     [made] = PLAN.builds
-    assert step(one, a_build(made, there=False)) == "○ Building image from `Dockerfile`"
+    assert step(one, a_build(made, there=False)) == f"○ Building image {PLAN.recipe}"
     ours = replace(one, building=Building(started=NOW, uids={made.ref.name: f"u-{made.role}"}))
     assert step(ours, a_build(made, JobState.COMPLETE, 3.2), digest="sha256:a") == "✓ Image built in 3 s"
     trouble = Diagnosis(key="build", text="RUN failed.", detail="no such file")

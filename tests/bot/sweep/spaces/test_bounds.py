@@ -3,19 +3,28 @@
 import pytest
 
 from bot.core.errors import UserError
+from bot.core.space import Parameter
 from bot.sweep.spaces.bounds import bounded
 from tests.bot.factories import SPACE
 
+PARAMETERS = (*SPACE.parameters, Parameter(name="decay", min=0.0, max=1.0, step=5e-324))
+
 
 def bounds(where):
-    return {each.name: each.values or (each.min, each.max) for each in bounded(SPACE.parameters, where)}
+    return {each.name: each.values or (each.min, each.max) for each in bounded(PARAMETERS, where)}
 
 
 def test_where_bounds_ranges_and_leaves_out_values():
-    assert bounds(None) == {"lr": (1e-4, 0.1), "layers": (1, 4), "optimizer": ("adam", "sgd")}
+    assert bounds(None) == {
+        "lr": (1e-4, 0.1),
+        "layers": (1, 4),
+        "optimizer": ("adam", "sgd"),
+        "decay": (0, 1),
+    }
     assert bounds("lr<0.01, lr>=0.001")["lr"] == (0.001, 0.01)
     assert bounds("layers<3")["layers"] == (1, 2)
     assert bounds("layers>2.5")["layers"] == (3, 4)
+    assert bounds("decay>=0.5")["decay"] == (0.5, 1)
     assert bounds("layers<=1")["layers"] == ("1",)
     assert bounds("optimizer!=sgd")["optimizer"] == ("adam",)
 
@@ -26,6 +35,7 @@ def test_where_bounds_ranges_and_leaves_out_values():
         ("layers<1", "leaves no value of layers"),
         ("optimizer!=sgd,optimizer!=adam", "leaves no value of optimizer"),
         ("lr!=0.1", "leaves no value of lr"),
+        ("decay>1e308", "leaves no value of decay"),
         ("layer<3", "isn't a parameter of the space. Did you mean layers?"),
         ("layers", "must be up to 20 bounds"),
         ("a<1," * 30, "must be up to 20 bounds"),
