@@ -223,7 +223,7 @@ class Git(GitCommands):
             form, span = "--format=%H%x00%an%x00%s", f"{old}..{new}"
             listing = ("log", "--reverse", "--first-parent", form, span, "--")
             lines = _lines(await self._run(url, "-C", repository, *listing))
-        return old, [Commit(*self._mask(line).split("\0", 2)) for line in lines]
+        return old, [Commit(*map(self._mask, line.split("\0", 2))) for line in lines]
 
     async def between(self, url: str, old: str, new: str) -> Between:
         """Return which commits one commit's history has and the other's lacks; fetches it without files."""

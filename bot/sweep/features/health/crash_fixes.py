@@ -24,7 +24,13 @@ FIXES = {
         "Correct the path in `command:` of the space file. The image contains only committed files."
     ),
     r"^ModuleNotFoundError|: No module named ": (
-        "Add the package to the build file, for example `requirements.txt`."
+        "Add a package to the build file, for example `requirements.txt`. If it's your own code, check its "
+        "name, that `Dockerfile` and `.dockerignore` let it into the image, and that `PYTHONPATH` has its "
+        "directory."
+    ),
+    r"attempted relative import ": (
+        "Run the file as a module of its package, such as `python -m package.train`, in `command:` of the "
+        "space file."
     ),
     r"^MemoryError|Unable to allocate .{1,40} for an array|^std::bad_alloc|DefaultCPUAllocator: ": (
         "Keep less data in memory, or request more memory with a larger `profile=` or `gpus=`."
