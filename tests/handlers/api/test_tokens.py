@@ -207,6 +207,11 @@ async def test_admin_names_a_person_by_id_mention_or_name(typed, person):
     assert await typed(f"admin revoke {OWNER}", user_id=ADMIN) == f"0 tokens of {OWNER} revoked."
 
 
+async def test_name_in_capitals_can_look_like_an_id(typed):
+    await typed("token", user_id=OWNER, user_name="uma")
+    assert await typed("admin revoke @UMA", user_id=ADMIN) == "1 token of uma revoked."
+
+
 async def test_two_people_of_one_name_are_told_apart(typed):
     for user in ("U1", "U2"):
         await typed("token", user_id=user)
