@@ -76,6 +76,7 @@ def conflicts(request: SweepRequest, options: Collection[str]) -> dict[str, str]
         ("trials", request.trials),
         ("algorithm", request.algorithm),
         ("from", request.from_),
+        ("where", request.where),
     ):
         if value is not None:
             errors[key] = f"{key}= can't be combined with seeds=: each seed is one trial. Remove {key}=."

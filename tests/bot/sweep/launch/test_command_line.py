@@ -247,6 +247,7 @@ def test_parse_accepts_unusual_valid_names(branch: str) -> None:
         ("seeds=5 cmd=t trials=3", "trials= can't be combined with seeds=: each seed is one trial"),
         ("seeds=5 cmd=t algorithm=grid", "algorithm= can't be combined with seeds="),
         ("seeds=5 cmd=t from=auto", "from= can't be combined with seeds="),
+        ("seeds=5 cmd=t where=lr<1", "where= can't be combined with seeds="),
         ("seeds=101 cmd=t", "seeds= can have at most 100 seeds"),
         ("seeds=5 cmd=t metric=a:b", "metric= must be a name of up to 100 letters"),
         ("seeds=5 cmd=t goal=up", 'goal= must be minimize or maximize; got "up"'),
