@@ -61,22 +61,23 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
         return replace(parameter, values=left) if left else None
     if bound is None or sign == "!=":
         return None
-    if parameter.integer:  # the first number that fits
-        bound = {"<": math.ceil(bound) - 1, "<=": math.floor(bound), ">": math.floor(bound) + 1}.get(
-            sign, math.ceil(bound)
+    if unit := parameter.step or (1 if parameter.integer else 0):  # the first value that fits
+        bound = min(max(bound, low - unit), high + unit)
+        place = round((bound - low) / unit, 9)  # 0.3 is the third step of 0.1
+        place = {"<": math.ceil(place) - 1, "<=": math.floor(place), ">": math.floor(place) + 1}.get(
+            sign, math.ceil(place)
         )
+        bound = low + place * unit
+        bound = bound if parameter.integer else float(f"{bound:.12g}")
     if sign.startswith("<"):
         high = min(high, bound)
-    elif bound > low:
-        low = (
-            bound
-            if parameter.step is None
-            else low + math.ceil((bound - low) / parameter.step) * parameter.step
-        )
-    if low < high:
-        step = parameter.step if parameter.step is None or parameter.step <= high - low else None
-        return replace(parameter, min=low, max=high, step=step)
-    return Parameter(name=parameter.name, values=(str(low),)) if low == high else None
+    else:
+        low = max(low, bound)
+    if low > high:
+        return None
+    if low == high or (unit and unit * 0.999999 > high - low):
+        return Parameter(name=parameter.name, values=(str(low),))
+    return replace(parameter, min=low, max=high)
 
 
 def _fits(value: str, sign: str, text: str) -> bool:

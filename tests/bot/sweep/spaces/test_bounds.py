@@ -3,6 +3,7 @@
 import pytest
 
 from bot.core.errors import UserError
+from bot.core.space import Parameter
 from bot.sweep.spaces.bounds import bounded
 from tests.bot.factories import SPACE
 
@@ -18,6 +19,24 @@ def test_where_bounds_ranges_and_leaves_out_values():
     assert bounds("layers>2.5")["layers"] == (3, 4)
     assert bounds("layers<=1")["layers"] == ("1",)
     assert bounds("optimizer!=sgd")["optimizer"] == ("adam",)
+
+
+@pytest.mark.parametrize(
+    ("where", "left"),
+    [
+        ("d<0.3", (0.0, 0.2, 0.1)),
+        ("d<=0.3", (0.0, 0.3, 0.1)),
+        ("d<0.35", (0.0, 0.3, 0.1)),
+        ("d>0.3", (0.4, 0.5, 0.1)),
+        ("d>=0.3", (0.3, 0.5, 0.1)),
+        ("d>=0.45", ("0.5",)),
+        ("d<0.1", ("0.0",)),
+        ("d<1e308,d>-1e308", (0.0, 0.5, 0.1)),
+    ],
+)
+def test_bound_of_a_parameter_with_steps_is_the_next_step_inside(where, left):
+    [found] = bounded((Parameter(name="d", min=0.0, max=0.5, step=0.1),), where)
+    assert (found.values or (found.min, found.max, found.step)) == left
 
 
 @pytest.mark.parametrize(
