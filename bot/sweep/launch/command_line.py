@@ -137,6 +137,7 @@ def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
         commit=None,
         promotes=None,
         bisects=None,
+        text=None if "space" in options else request.text,
         **{key: values[key] for key in keys if key in values},
     )
     if not (errors or after.auto) and after.parallel and after.trials and after.parallel > after.trials:

@@ -284,6 +284,9 @@ def test_rerun_changes_only_the_given_options() -> None:
     assert changed(auto, "parallel=4", CONFIG) == replace(LR, parallel=4)
     assert changed(LR, "parallel=auto:8", CONFIG) == auto
     assert changed(auto, "trials=4", CONFIG) == replace(auto, trials=4)
+    written = replace(LR, space="mine", text="command: x")
+    assert changed(written, "gpus=2", CONFIG).text == "command: x"
+    assert changed(written, "space=lr", CONFIG) == LR
 
 
 @pytest.mark.parametrize(("option", "most"), [("auto", 16), ("AUTO", 16), ("auto:8", 8), ("auto:16", 16)])
