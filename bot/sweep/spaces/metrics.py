@@ -180,8 +180,9 @@ def _read_one(node: Node | None, request: SweepRequest, source: MetricSource) ->
     if file.metric and not request.metric:
         _check_name(keys["metric"], file.metric, source)
     if "additional" in keys:
-        _check_additional(keys["additional"], file.additional, metric, source)
-    found = replace(file, metric=metric, goal=Goal(request.goal or file.goal))
+        _check_additional(keys["additional"], file.additional, file.metric, source)
+    more = tuple(name for name in file.additional if name != metric)
+    found = replace(file, metric=metric, goal=Goal(request.goal or file.goal), additional=more)
     if request.metric and request.metric != file.metric:
         return replace(found, target=None, strategy={})
     if list(file.strategy) == [""]:
