@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from io import TextIOWrapper
+from pathlib import Path
 
 from bot import __version__
 from bot.core.errors import UserError
@@ -30,6 +31,12 @@ def main() -> int:
     log_format.start("WARNING", "text", mask)  # until the settings are read
     if bundle := os.environ.get("SSL_CERT_FILE"):  # requests, MLflow's client, doesn't read it
         os.environ.setdefault("REQUESTS_CA_BUNDLE", bundle)
+    try:
+        Path.home()
+    except (
+        RuntimeError
+    ):  # a user without an entry in /etc/passwd; libraries ask for it when they are imported
+        os.environ["HOME"] = "/"  # as Docker has it
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:  # of a package that few commands need

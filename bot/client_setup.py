@@ -8,6 +8,7 @@ from functools import partial
 from redis.asyncio import Redis
 from slack_sdk.web.async_client import AsyncWebClient
 
+from bot.core.errors import UserError
 from bot.core.metrics import measured
 from bot.core.work_item import WorkItem
 from bot.measure.gpus.hourly_store import HourlyStore
@@ -40,10 +41,15 @@ async def connect_clients(
 ) -> SweepClients:
     """Return clients that are closed with `stack`.
 
-    Raises kubernetes.aio.config.ConfigException without access to a cluster, UserError without credentials.
+    Raises UserError without access to a cluster, and without credentials.
     """
+    from kubernetes.aio.config import ConfigException  # noqa: PLC0415  see KubernetesClient.connect
+
     measure = partial(measured, "kubernetes", _is_answer)
-    cluster = await KubernetesClient.connect(measure)
+    try:
+        cluster = await KubernetesClient.connect(measure)
+    except ConfigException as error:
+        raise UserError(f"No access to a cluster: {error}. *Fix:* Set KUBECONFIG.") from None
     stack.push_async_callback(cluster.close)
     identities = Identities(cluster, settings.k8s_namespace)
 

@@ -134,6 +134,10 @@ def print_plan(arguments: argparse.Namespace) -> int:
     request = parse(typed(arguments.request), config)
     settings = PlanSettings.read()
     with tempfile.TemporaryDirectory() as folder:
+        if local:  # named by the person; in a container, it often belongs to another user
+            trusted = Path(folder, "home", ".gitconfig")
+            trusted.parent.mkdir()
+            trusted.write_text("[safe]\ndirectory = *\n")
         try:
             order = asyncio.run(
                 look_up(

@@ -26,8 +26,6 @@ def run_operator(arguments: argparse.Namespace) -> int:
 
 
 async def _run(word: str, item: str, settings: Settings) -> list[str]:
-    from kubernetes.aio.config import ConfigException  # noqa: PLC0415  see KubernetesClient.connect
-
     policy = LivePolicy.read(settings.sweepbot_config)
     web = client(settings.slack_bot_token.get_secret_value(), settings.slack_api_url)
     async with AsyncExitStack() as stack:
@@ -35,8 +33,6 @@ async def _run(word: str, item: str, settings: Settings) -> list[str]:
         try:
             clients = await connect_clients(settings, policy, redis, web, stack)
             return await Operator(clients, redis).run(word, item)
-        except ConfigException as error:
-            raise UserError(f"No access to a cluster: {error}. *Fix:* Set KUBECONFIG.") from None
         except RedisError as error:
             pods = "`kubectl -n sweepbot get pods -l app.kubernetes.io/name=sweepbot-redis`"
             raise UserError(

@@ -63,7 +63,7 @@ MAX_TYPED = 4  # words of a command with a typo; more are a sentence
 NO_COMMAND = (
     "Nothing was started or changed: no command found. `/sweep help` lists them; `/sweep` opens a form."
 )
-FIELD = re.compile(r"[\s*_•>-]*\w+[*_\s]*[:=]")  # `• branch: main`
+FIELD = re.compile(r"[\s*_•>-]*+\w++[*_\s]*+[:=]")  # `• branch: main`
 MIN_FIELDS = 2  # lines like that make a message one request
 ONE_TRIAL = re.compile(r"\btrial\b", re.IGNORECASE)  # one of them, not the whole sweep
 TOTAL = re.compile(r"\b(?:to|total|until|up to)\b|trials[=:]")

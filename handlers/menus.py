@@ -9,7 +9,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from bot.core.errors import UserError
 from bot.platform.config.policy import Config, repository
 from bot.platform.repos.catalog import GitNames
-from bot.platform.slack.blocks import MAX_OPTIONS, MAX_VALUE, NOTHING, Option, option
+from bot.platform.slack.blocks import MAX_OPTIONS, MAX_VALUE, NOTHING, Option, masked, option
 from bot.sweep.form.view import BRANCH_MENU, REPO_MENU, SPACE_MENU
 from handlers.context import Body, HandlerContext
 from handlers.launch_form import hidden
@@ -30,7 +30,7 @@ def repositories(config: Config, typed: str) -> list[Option]:
 def names(known: GitNames, typed: str, *, first: Iterable[str] = ()) -> list[Option]:
     """Return the matching names, and the typed text: it can be a tag, or git can be unreachable."""
     typed = typed.strip()
-    ahead = {name: place for place, name in enumerate([*first, *MAIN_BRANCHES])}
+    ahead = {name: place for place, name in enumerate(dict.fromkeys([*first, *MAIN_BRANCHES]))}
     fitting = [one for one in known.names if typed.lower() in one.name.lower() and len(one.name) <= MAX_VALUE]
     fitting.sort(key=lambda one: (ahead.get(one.name, len(ahead)), not one.name.startswith(typed), one.name))
     found = [option(one.name, one.about) for one in fitting[: MAX_OPTIONS - 2]]
@@ -58,11 +58,11 @@ def add_menus(app: AsyncApp, context: HandlerContext) -> None:
 
     @app.options(BRANCH_MENU)
     async def branches(ack: AsyncAck, body: Body) -> None:
-        await ack(options=await _branches(context, body))
+        await ack(options=masked(await _branches(context, body), context.mask))
 
     @app.options(SPACE_MENU)
     async def spaces(ack: AsyncAck, body: Body) -> None:
-        await ack(options=await _spaces(context, body))
+        await ack(options=masked(await _spaces(context, body), context.mask))
 
 
 async def _branches(context: HandlerContext, body: Body) -> list[Option]:

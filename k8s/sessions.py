@@ -43,18 +43,10 @@ def in_cluster() -> "ApiClient":
 async def by_kubeconfig(file: str, context: str = "") -> "ApiClient":
     """Connect by a kubeconfig file. A token of an exec plugin is renewed until the session is closed.
 
-    Raises kubernetes.aio.config.ConfigException if the file, or the context, isn't there or is incomplete.
+    Raises kubernetes.aio.config.ConfigException if the file, the context, or what it names can't be used.
     """
     from kubernetes.aio import config  # noqa: PLC0415
     from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
-
-    configuration = Configuration()
-    try:
-        loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
-            file, context=context or None, client_configuration=configuration, persist_config=False
-        )
-    except (TypeError, AttributeError, yaml.YAMLError):  # an empty file, one of text, one with a typo
-        raise config.ConfigException(f"{file} isn't a kubeconfig file") from None
 
     class Session(ApiClient):
         """Stops renewing the token when it is closed."""
@@ -63,9 +55,18 @@ async def by_kubeconfig(file: str, context: str = "") -> "ApiClient":
             renewal.cancel()
             return await super().close()  # type: ignore[no-untyped-call]
 
-    _set_proxy(configuration)
+    configuration = Configuration()
+    try:
+        loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
+            file, context=context or None, client_configuration=configuration, persist_config=False
+        )
+        _set_proxy(configuration)
+        session = Session(configuration)
+    except (TypeError, AttributeError, yaml.YAMLError):  # an empty file, one of text, one with a typo
+        raise config.ConfigException(f"{file} isn't a kubeconfig file") from None
+    except (OSError, ValueError) as error:  # of a certificate, a token's file, a URL, or the file itself
+        raise config.ConfigException(f"{file} can't be used: {error}") from None
     renewal = asyncio.create_task(_renew(loader, configuration))
-    session = Session(configuration)
     session.user_agent = USER_AGENT
     return session
 

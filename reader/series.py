@@ -32,6 +32,7 @@ class Series:
     rungs: list[int] = field(default_factory=list)  # ascending, those that weren't reached yet
     pause: float = LINE_SECONDS
     most: int = MAX_POINTS
+    tag: str = ""  # printed, too, if the metric's name has its folder
     count: int = 0
     first: Scalar | None = None  # these three are finite
     least: Scalar | None = None
@@ -83,7 +84,8 @@ class Series:
         self._points, self._at_rungs, self._newest, self._skipped = [], [], None, 0
         self._stride = 1
         written = [[_number(each) for each in point] for point in points]
-        return json.dumps({"metric": self.metric, "points": written}) if points else ""
+        name = {"metric": self.metric} | ({"tag": self.tag} if self.tag else {})
+        return json.dumps({**name, "points": written}) if points else ""
 
     def rows(self) -> list[Row]:
         """Return the first, least, greatest, and last value, in order of their times.
@@ -91,7 +93,7 @@ class Series:
         Katib takes the min and max of all rows, so these must be finite where one is, and as `latest` any of
         the rows with the latest time, so all times differ.
         """
-        kept = {s for s in (self.first, self.least, self.greatest, self.last) if s}
+        kept = {s for s in (self.last, self.first, self.least, self.greatest) if s}  # of equal ones, the last
         before, rows = datetime.min.replace(tzinfo=UTC), []
         for each in sorted(kept, key=lambda s: (s is self.last, s.at, s.step)):
             before = max(_time(each.at), before + timedelta(microseconds=1))
@@ -113,12 +115,12 @@ class Metrics:
     def add(self, folder: str, scalar: Scalar) -> None:
         meant = names(folder, scalar.tag)
         found = [self.reported[name] for name in meant if name in self.reported]
-        for each in found or self._other(meant[-1]):
+        for each in found or self._other(meant[-1], scalar.tag if folder else ""):
             each.add(scalar)
 
-    def _other(self, name: str) -> list[Series]:
+    def _other(self, name: str, tag: str) -> list[Series]:
         if name not in self._others and len(self._others) < MAX_OTHERS:
-            self._others[name] = Series(name, pause=OTHER_SECONDS, most=OTHER_POINTS)
+            self._others[name] = Series(name, pause=OTHER_SECONDS, most=OTHER_POINTS, tag=tag)
         return [self._others[name]] if name in self._others else []
 
 

@@ -1,6 +1,7 @@
 """Ways to pass parameters to a training: flags, Hydra overrides, or environment variables. Pure."""
 
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 
 # Variables that the container, Python, or a library reads: a parameter must not replace them.
@@ -44,6 +45,11 @@ def words(style: FlagStyle, name: str, value: str) -> list[str]:
     if style is FlagStyle.WORDS:
         return [flag(style, name), value]
     return [f"{flag(style, name)}={value}"]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return the names, outer ones first: jsonargparse needs a `class_path` before its `init_args`."""
+    return sorted(names, key=lambda name: name.count("."))
 
 
 def variable(name: str) -> str:

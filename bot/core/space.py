@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from bot.core.flags import FlagStyle, flag, variable
+from bot.core.flags import FlagStyle, flag, in_order, variable
 from bot.core.flags import words as flag_words
 from bot.core.stopping import StoppingRule
 
@@ -173,7 +173,8 @@ class SearchSpace:
 def command_line(space: SearchSpace, parameters: Mapping[str, str], **more: str) -> str:
     """Return the command that trains with these values. `more`: values that aren't of the space."""
     passed = {name: value for name, value in parameters.items() if not (space.pairs and name == BRANCH)}
-    values = {**space.fixed, **passed, **more}
+    own = {**space.fixed, **passed}
+    values = {name: own[name] for name in in_order(own)} | more
     variables = [f"{variable(name)}={shlex.quote(value)}" for name, value in values.items()]
     words = [shlex.quote(word) for name, value in values.items() for word in _words(space, name, value)]
     return " ".join([*(variables if space.flags is FlagStyle.ENV else ()), space.command, *words])

@@ -149,12 +149,23 @@ def serves(crd: Manifest | None, version: str) -> bool:
     return any(each["name"] == version and each.get("served") for each in versions)
 
 
-def katib_deployments(deployments: Iterable[Manifest]) -> list[Finding]:
+async def list_controllers(cluster: KubernetesClient) -> list[Manifest]:
+    """Return all Deployments, and StatefulSets, which Juju's charms of Kubeflow are."""
+    charms = await listed_unless(403, cluster, "StatefulSet")
+    return [*await cluster.list("Deployment", ""), *(charms or ())]
+
+
+async def katib(cluster: KubernetesClient) -> list[Finding]:
+    return katib_deployments(await list_controllers(cluster))
+
+
+def katib_deployments(controllers: Iterable[Manifest]) -> list[Finding]:
     check = "Katib deployments"
-    found = {d["metadata"]["name"]: d for d in deployments if d["metadata"]["name"].startswith("katib-")}
+    found = {d["metadata"]["name"]: d for d in controllers if d["metadata"]["name"].startswith("katib-")}
     needed = ("katib-controller", "katib-db-manager")
     if absent := [name for name in needed if name not in found]:
-        return [broken(check, f"{listed(absent)} not found", INSTALL_KATIB)]
+        what = f"{listed(absent)} not found among all Deployments and StatefulSets"
+        return [broken(check, what, INSTALL_KATIB)]
     namespace = found["katib-controller"]["metadata"]["namespace"]
     names = [*needed, *({"katib-mysql", "katib-postgres"} & found.keys())]  # neither: an external database
     unready = [name for name in names if not found[name].get("status", {}).get("readyReplicas")]
@@ -231,7 +242,7 @@ def storage_class(classes: Iterable[Manifest]) -> list[Finding]:
 default_storage_class = of_lists(storage_class, "StorageClass")
 KATIB: dict[str, ClusterCheck] = {
     "Katib CRDs": katib_crds,
-    "Katib deployments": of_lists(katib_deployments, "Deployment"),
+    "Katib deployments": katib,
     "Katib webhooks": katib_webhooks,
 }
 

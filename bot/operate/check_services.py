@@ -18,6 +18,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 from bot.core.errors import UserError
 from bot.core.finding import Finding, broken, ok, warning
 from bot.core.space import SEARCH_SERVICE
+from bot.operate.check_cluster import list_controllers
 from bot.operate.check_trial_kinds import KATIB, read_settings
 from bot.platform.clients import own_registry
 from bot.platform.config.policy import Config
@@ -172,12 +173,12 @@ def mlflow(url: str, error: str) -> Finding:
 
 def _mlflow_headers() -> dict[str, str]:
     """Return the credentials that MLflow's own client takes from the environment."""
-    if token := os.environ.get("MLFLOW_TRACKING_TOKEN"):
-        return {"Authorization": f"Bearer {token}"}
-    if user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
-        password = os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
+    user, password, token = (
+        os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD", "TOKEN")
+    )
+    if user and password:
         return {"Authorization": aiohttp.encode_basic_auth(user, password)}
-    return {}
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 async def _request(url: str, quoted: int = 0, **options: Any) -> tuple[int, str]:
@@ -218,8 +219,8 @@ async def search_service(cluster: KubernetesClient, config: Config) -> list[Find
     """Return no findings unless the configuration says that it is installed. Raises ApiError."""
     if not config.search_service:
         return []
-    deployments = await cluster.list("Deployment", "")
-    controller = next((each for each in deployments if each["metadata"]["name"] == KATIB.name), None)
+    controllers = await list_controllers(cluster)
+    controller = next((each for each in controllers if each["metadata"]["name"] == KATIB.name), None)
     if controller is None:  # reported with Katib's Deployments
         return []
     namespace = controller["metadata"]["namespace"]

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from bot.core.finding import Finding, broken, ok, warning
-from bot.operate.check_cluster import GRANT_READ, serves
+from bot.operate.check_cluster import GRANT_READ, list_controllers, serves
 from bot.platform.config.policy import Config
 from bot.platform.config.settings import Settings
 from k8s.api.client import KubernetesClient
@@ -120,7 +120,7 @@ async def operators(cluster: KubernetesClient, config: Config) -> list[Finding]:
             what = f"{name.partition('.')[2]}/{version} not served; sweeps with nodes= are refused"
             fix = f"install {needs.version}: docs/machines.md, or set trials.multi_node: job"
             return [broken(needs.check, what, fix)]
-    deployments = {each["metadata"]["name"]: each for each in await cluster.list("Deployment", "")}
+    deployments = {each["metadata"]["name"]: each for each in await list_controllers(cluster)}
     found = [each for name in needs.deployments for each in _operator(needs, name, deployments.get(name))]
     if katib := deployments.get(KATIB.name):  # else reported with Katib's Deployments
         old = _old_katib(needs, katib)

@@ -90,7 +90,7 @@ async def find_faults(clients: Clients) -> tuple[Finding, ...]:
 async def _cluster(settings: Settings, config: Config, more: MoreChecks) -> Findings:
     try:
         cluster = await KubernetesClient.connect()
-    except (ConfigException, OSError) as error:
+    except ConfigException as error:
         return [broken("Kubernetes API", f"can't connect: {error}", API_FIX)]
     try:
         version = await cluster.version()
@@ -139,7 +139,7 @@ async def check_remote(
     try:
         version = await api.version()
         found = await run_all(_remote_checks(api, cluster, settings, config))
-        found += event_reader(version, settings)
+        found += [*several_nodes(version, config), *event_reader(version, settings)]
         return [ok(name, version), *(replace(one, check=f"{cluster.name}: {one.check}") for one in found)]
     except ClusterUnreachableError as failure:
         return [broken(name, failure.why, failure.fix)]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from itertools import chain
 
+from bot.core.errors import UserError
 from bot.core.finding import Finding, broken, warning
 from bot.operate.check_cluster import GRANT_READ
 from k8s.api.errors import ApiError
@@ -34,5 +35,7 @@ async def _checked(name: str, check: Awaitable[Findings], grant: str) -> Finding
         if error.status == 403:
             return [warning(name, "unknown: no permission", grant)]
         return [warning(name, f"unknown: {error}", "")]
+    except UserError as error:  # of a setting
+        return [broken(name, str(error), "")]
     except Exception as error:  # noqa: BLE001 - every failure is a finding
         return [broken(name, f"{type(error).__name__}: {error}", "")]

@@ -44,11 +44,11 @@ def say(sentence: str) -> None:
 class Sweepbot(Client):
     def plan(self, command: str) -> dict[str, Any]:
         """Return what a sweep would build, run, and cost, without starting it."""
-        return dict(self.post("/plans", {"command": command}))
+        return self.post("/plans", {"command": command})
 
     def launch(self, command: str, key: str = "") -> Sweep:
         """Start a sweep; `command` is what follows `/sweep` in Slack. The same key is the same sweep."""
-        return dict(self.post("/sweeps", {"command": command}, key or uuid4().hex))
+        return self.post("/sweeps", {"command": command}, key or uuid4().hex)
 
     def list(self, limit: int = PAGE, cursor: str = "", *, active: bool = False) -> Iterator[Sweep]:
         """Yield your sweeps and all running ones, the one changed last first. `limit`: in one answer."""
@@ -56,7 +56,7 @@ class Sweepbot(Client):
 
     def show(self, sweep: str, wait: int = 0) -> Sweep:
         """Return the sweep; with `wait`, at its end, when it needs a person, or after so many seconds."""
-        return dict(self.json(of(sweep), wait=wait))
+        return self.json(of(sweep), wait=wait)
 
     def wait(self, sweep: str) -> Sweep:
         """Return the sweep once it has ended, or, with None as `ended`, waits for a person's decision."""
@@ -65,7 +65,7 @@ class Sweepbot(Client):
     def results(self, sweep: str, format: Literal["json", "csv"] = "json") -> Any:  # noqa: A002
         """Return the trials, the best first; as CSV, a text with all columns."""
         path = f"{of(sweep)}/results"
-        return self.text(path, format=format) if format == "csv" else self.json(path)["trials"]
+        return self.csv(path, format=format) if format == "csv" else self.json(path)["trials"]
 
     def frame(self, sweep: str) -> "DataFrame":
         """Return the trials as a pandas DataFrame, the best first.
@@ -93,20 +93,20 @@ class Sweepbot(Client):
 
     def logs(self, sweep: str, trial: str = "") -> dict[str, Any]:
         """Return the end of a log: of a trial, by default the most interesting one, or of the build."""
-        return dict(self.json(f"{of(sweep)}/logs", trial=trial))
+        return self.json(f"{of(sweep)}/logs", trial=trial)
 
     def command(self, sweep: str, command: str, key: str = "") -> dict[str, Any]:
         """Send a command such as `cancel` or `extend trials=30`. Its effect appears in the sweep."""
-        return dict(self.post(f"{of(sweep)}/commands", {"command": command}, key or uuid4().hex))
+        return self.post(f"{of(sweep)}/commands", {"command": command}, key or uuid4().hex)
 
     def check_space(self, space: str, options: str = "") -> dict[str, Any]:
         """Return whether the text of a space file is valid, and each error with its line."""
-        return dict(self.post("/spaces/check", {"space": space, "options": options}))
+        return self.post("/spaces/check", {"space": space, "options": options})
 
     def compare(self, sweeps: str) -> dict[str, Any]:
         """Compare 2 to 6 ended sweeps, with commas between their names."""
-        return dict(self.json("/comparison", sweeps=sweeps))
+        return self.json("/comparison", sweeps=sweeps)
 
     def history(self, space: str) -> dict[str, Any]:
         """Return a space's ended sweeps with their best values, the latest first."""
-        return dict(self.json("/history", space=space))
+        return self.json("/history", space=space)

@@ -64,7 +64,12 @@ def _output(*words: str) -> str:
         done = subprocess.run(
             ["git", *words], capture_output=True, text=True, errors="surrogateescape", check=True
         )
-    except (OSError, subprocess.CalledProcessError):
+    except subprocess.CalledProcessError as error:
+        fix = re.search(r"git config .*safe\.directory .*", error.stderr)
+        if fix:  # the checkout belongs to another user, such as that of a container's host
+            raise UserError(f"{_reason(error.stderr)}. *Fix:* {fix[0]}, {ELSE}") from None
+        return ""
+    except OSError:
         return ""
     return done.stdout.strip("\n")
 
@@ -138,9 +143,19 @@ def check(changed: list[Change], top: Path, remote: str) -> None:
 
 
 def _committed_paths(top: Path, remote: str) -> list[str]:
-    """Return the files that commits add which no known branch of the remote has; of a merge, its own."""
+    """Return the files that commits add which no known branch of the remote has; of a merge, its own.
+
+    The ends of a shallow history were fetched, too, even if a CI job stores them as no branch of the remote.
+    """
     added = ("--diff-filter=A", "--no-renames", "-c", "--format=", "--name-only", "-z")
-    found = _git(top, "log", *added, "HEAD", "--not", f"--remotes={remote}")
+    fetched: list[str] = []
+    with suppress(FileNotFoundError):
+        fetched = (
+            Path(_git(top, "rev-parse", "--path-format=absolute", "--git-path", "shallow"))
+            .read_text()
+            .split()
+        )
+    found = _git(top, "log", *added, "HEAD", "--not", f"--remotes={remote}", *fetched)
     return [*dict.fromkeys(filter(None, found.split("\0")))]
 
 
@@ -204,7 +219,7 @@ def _git(top: Path, *words: str, env: Mapping[str, str] | None = None) -> str:
     """Return the output. Raises UserError with git's own words."""
     try:
         done = subprocess.run(
-            ["git", *words],
+            ["git", "-c", "log.showSignature=false", *words],
             cwd=top,
             env=os.environ | (env or {}),
             stdin=subprocess.DEVNULL,

@@ -29,6 +29,7 @@ LOOK_SECONDS = 30.0  # between looks at a sweep while the token has no event str
 RETRY = Retry(base=1, factor=2, max=16, jitter=0.5, attempts=6)  # for half a minute, as a rollout takes
 
 Sweep = dict[str, Any]
+JSON, CSV, EVENTS = "application/json", "text/csv", "text/event-stream"
 
 
 class UnavailableError(UserError):
@@ -39,6 +40,16 @@ class UnavailableError(UserError):
 
 class _TooManyError(RetryAfterError):
     """The token makes too many calls, or follows too many sweeps at once."""
+
+
+class Answer(dict[str, Any]):
+    """An object of the server, which is another one, or of another version, if what is read is missing."""
+
+    def __missing__(self, name: str) -> Any:
+        raise UserError(
+            f"The answer has no \"{name}\": the server isn't Sweepbot's API, or of another version. "
+            "*Fix:* Check the URL."
+        )
 
 
 class NoRedirect(HTTPRedirectHandler):
@@ -57,20 +68,21 @@ class Client:
         self._credentials, self._note = credentials, note
         self._opener = build_opener(NoRedirect)
 
-    def text(self, path: str, **query: object) -> str:
+    def csv(self, path: str, **query: object) -> str:
         """Return what a resource has. Raises UserError."""
-        return self._answer(self._request(path, query))
+        return self._answer(self._request(path, query), CSV)
 
-    def json(self, path: str, **query: object) -> Any:
+    def json(self, path: str, **query: object) -> Answer:
         """Return the same, parsed."""
-        return self._parsed(self.text(path, **query))
+        return self._parsed(self._answer(self._request(path, query), JSON))
 
-    def post(self, path: str, body: dict[str, Any], key: str = "") -> Any:
+    def post(self, path: str, body: dict[str, Any], key: str = "") -> Answer:
         """Send a body and return the answer. `key`: the same is the same request. Raises UserError."""
         if key:
             check_key("key", key)
-        headers = {"Content-Type": "application/json"} | ({"Idempotency-Key": key} if key else {})
-        return self._parsed(self._answer(self._request(path, {}, json.dumps(body).encode(), headers)))
+        headers = {"Content-Type": JSON} | ({"Idempotency-Key": key} if key else {})
+        request = self._request(path, {}, json.dumps(body).encode(), headers)
+        return self._parsed(self._answer(request, JSON))
 
     def pages(self, path: str, key: str, **query: object) -> Iterator[Any]:
         """Yield the elements of all pages of a list, from `cursor` on. Raises UserError."""
@@ -101,16 +113,16 @@ class Client:
                 self._wait(failures, error)
 
     def _events_until_closed(self, sweep: str) -> Iterator[Sweep]:
-        with self._open(self._request(f"{of(sweep)}/events", {}), EVENTS_TIMEOUT) as stream:
+        with self._open(self._request(f"{of(sweep)}/events", {}), EVENTS, EVENTS_TIMEOUT) as stream:
             for data in _messages(stream):
                 yield self._parsed(data)
         raise RetryAfterError(f"{self._credentials.url} closed the connection.", 0)
 
-    def _answer(self, request: Request) -> str:
+    def _answer(self, request: Request, kind: str) -> str:
         failures = 0
         while True:
             try:
-                with self._open(request, TIMEOUT) as response:
+                with self._open(request, kind, TIMEOUT) as response:
                     return _content(response)
             except (RetryAfterError, OSError, HTTPException) as error:
                 failures += 1
@@ -131,7 +143,7 @@ class Client:
         }
         return Request(url, body, known | (headers or {}))  # noqa: S310 - Credentials allows http and https only
 
-    def _open(self, request: Request, timeout: float) -> HTTPResponse:
+    def _open(self, request: Request, kind: str, timeout: float) -> HTTPResponse:
         """Raises UserError if the request is refused, RetryAfterError if it can be repeated, and OSError."""
         try:
             response: HTTPResponse = self._opener.open(request, timeout=timeout)
@@ -139,23 +151,34 @@ class Client:
             with error:
                 detail = self._detail(error)
             if error.code == 429 or error.code >= 500:
-                kind = _TooManyError if error.code == 429 else RetryAfterError
-                raise kind(detail, retry_after(error)) from None
+                refusal = _TooManyError if error.code == 429 else RetryAfterError
+                raise refusal(detail, retry_after(error)) from None
             raise UserError(detail) from None
+        if response.headers.get_content_type() != kind:  # such as a proxy's login page
+            response.close()
+            raise self._another()
         return response
 
     def _detail(self, error: HTTPError) -> str:
         """Return the server's sentence; another server, such as a proxy, has none."""
+        if to := error.headers.get("Location"):
+            return f"{self._credentials.url} redirects to {to[:MAX_KEY]}. *Fix:* Check the URL."
         try:
             return str(json.loads(error.read(MAX_LINE))["detail"])
         except (OSError, HTTPException, ValueError, TypeError, KeyError):
             return f"{self._credentials.url} answers with status {error.code}. *Fix:* Check the URL."
 
-    def _parsed(self, text: str) -> Any:
+    def _parsed(self, text: str) -> Answer:
         try:
-            return json.loads(text)
-        except ValueError:
-            raise UserError(f"{self._credentials.url} isn't Sweepbot's API. *Fix:* Check the URL.") from None
+            found = json.loads(text, object_hook=Answer)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, Answer):
+            raise self._another()
+        return found
+
+    def _another(self) -> UserError:
+        return UserError(f"{self._credentials.url} isn't Sweepbot's API. *Fix:* Check the URL.")
 
     def _wait(self, failures: int, error: Exception) -> None:
         """Wait before the next attempt. Raises UnavailableError if there is none."""

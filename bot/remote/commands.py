@@ -8,7 +8,6 @@ from getpass import getpass
 from typing import Any
 from uuid import uuid4
 
-from bot.core.errors import UserError
 from bot.remote.api import Sweepbot, connect, say
 from bot.remote.client import UnavailableError, check_key
 from bot.remote.credentials import Credentials, store
@@ -30,9 +29,7 @@ def run_remote(arguments: argparse.Namespace) -> int:
 def login(arguments: argparse.Namespace) -> int:
     token = getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()
     credentials = Credentials(arguments.url.rstrip("/"), token.strip())
-    answer = Sweepbot(credentials, say).json("/sweeps", limit=1)
-    if not isinstance(answer, dict) or "sweeps" not in answer:
-        raise UserError(f"{credentials.url} isn't Sweepbot's API. *Fix:* Check the URL.")
+    _ = Sweepbot(credentials, say).json("/sweeps", limit=1)["sweeps"]
     say(f"Logged in to {credentials.url}. The token is in {store(credentials)}.")
     return 0
 
@@ -103,7 +100,9 @@ def command(arguments: argparse.Namespace) -> int:
     """Send a command of a sweep's thread."""
     sweep, words = arguments.sweep, typed(arguments.command)
     answer = connect().command(sweep, words)
-    _print(answer, arguments, f"Request sent to {sweep}. Its result appears in sweepbot status {sweep}")
+    _print(
+        answer, arguments, f"Request sent to {answer['id']}. Its result appears in sweepbot status {sweep}"
+    )
     return 0
 
 

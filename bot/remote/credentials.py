@@ -48,7 +48,7 @@ def stored() -> Credentials | None:
         return Credentials(**json.loads(path.read_text()))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path} can't be read ({error}). *Fix:* Repeat `sweepbot login URL`.") from None
 
 

@@ -61,7 +61,11 @@ FORMS = (
         r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}"
         r"(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?",
     ),
-    *_forms("user and password in a URL", r"(://)(?!git@)[^\s/|<>\"']{1,500}(?=@)"),
+    # A user has no comma: in CSV, `s3://data,model@v2` is two cells.
+    *_forms(
+        "user and password in a URL",
+        r"(://)(?!git@|@)[^\s/|<>\"',:]{0,500}(?::[^\s/|<>\"']{0,500})?(?=@)",
+    ),
     *_forms(
         "`Authorization` headers",
         r"([Bb](?i:earer) +)(?=[^\s]{0,200}[A-Z0-9.])[\w.~+/-]{8,}=*",
@@ -72,7 +76,7 @@ FORMS = (
     *_forms("one-time URLs of Slack", r"(ticket=)[\w-]+", r"(hooks\.slack\.com/)[\w/-]+"),
     *_forms("Sweepbot's own tokens", r"()swb_[\w-]{20,}"),
     *_forms("secrets of webhooks", r"()whsec_[A-Za-z0-9+/]{20,}=*"),
-    *_forms("GitHub tokens", r"()gh[pousr]_[A-Za-z0-9]{20,}", r"()github_pat_\w{20,}"),
+    *_forms("GitHub tokens", r"()gh[pour]_[A-Za-z0-9]{20,}", r"()ghs_[\w.-]{20,}", r"()github_pat_\w{20,}"),
     *_forms("GitLab tokens", r"()gl(?:pat|ptt|dt|rt|cbt|oas|ft|soat)-[\w.-]{16,}"),
     *_forms("Hugging Face tokens", r"()hf_[A-Za-z0-9]{20,}"),
     *_forms("Weights & Biases keys", r"()wandb_v1_\w{20,}"),

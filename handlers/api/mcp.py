@@ -46,8 +46,15 @@ class AgentDoor:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
+        """Answer while the body runs. Its error is raised as it is: the manager would put it into a group."""
+        failure: Exception | None = None
         async with self._manager.run():
-            yield
+            try:
+                yield
+            except Exception as error:  # noqa: BLE001
+                failure = error
+        if failure:
+            raise failure
 
     def response(self, body: bytes) -> Response:
         """Return what answers a request with this body."""

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from bot.__main__ import main
+from bot.platform.repos import git_commands
 from bot.platform.runtime import log_format
 from local import git_server
 from local.world import publish
@@ -87,6 +88,17 @@ def test_plan_in_a_folder_of_a_repository_names_its_top_directory(monkeypatch, c
     monkeypatch.setattr("sys.argv", ["sweepbot", "plan", WORDS])
     assert main() == 2
     assert "isn't a git repository's top directory. Run it there" in capsys.readouterr().err
+
+
+def test_plan_reads_a_repository_of_another_user(repositories, monkeypatch, capsys):
+    """As of a container's host, which git distrusts."""
+    different = "GIT_TEST_ASSUME_DIFFERENT_OWNER"
+    monkeypatch.setattr(git_commands, "PASSED_VARIABLES", (*git_commands.PASSED_VARIABLES, different))
+    monkeypatch.setattr(log_format, "start", lambda *_: None)  # the tests' own logging stays
+    monkeypatch.setenv(different, "1")
+    monkeypatch.delenv("SWEEPBOT_CONFIG", raising=False)
+    monkeypatch.setattr("sys.argv", ["sweepbot", "plan", WORDS, "--repo", str(repositories.parent / "work")])
+    assert (main(), capsys.readouterr().err) == (0, "")
 
 
 async def test_plan_with_several_nodes_shows_all_gpus_and_the_service(printed):

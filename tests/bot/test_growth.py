@@ -15,6 +15,7 @@ from bot.platform.pod_health.rules_admission import _exceeds_quota, _quota
 from bot.platform.registry.images import IMAGE_NAME
 from bot.platform.repos.catalog import description
 from bot.platform.repos.git_commands import _failure
+from bot.platform.repos.submodules import modules
 from bot.platform.runtime.log_format import Mask
 from bot.platform.slack.mrkdwn import block, code, quoted
 from bot.sweep.builds import uv_lock
@@ -27,6 +28,7 @@ from bot.sweep.launch.command_line import parse_options
 from bot.sweep.spaces.space import parse_space
 from bot.text.terminal import without_markup
 from bot.text.wording import did_you_mean
+from handlers.any_wording import _for_one
 from handlers.mentions import own_words
 from k8s.jobs import Job, JobState
 from tests.bot.factories import NOW
@@ -57,6 +59,10 @@ def requirements(text):
     local_requirement(files)
     if "-r" not in text:
         framework_pins(files)
+
+
+def setting(text):
+    modules(f'[submodule "a"]\nurl={text}"')
 
 
 def build_log(text):
@@ -110,6 +116,7 @@ PIECES = {
         " #\n",
         "WORKDIR a\n",
     ),
+    setting: (" ", "a", "=", "a ="),
     build_log: (
         *(
             "resolving source context: ",
@@ -184,6 +191,7 @@ PIECES = {
 }
 PIECES |= {
     lambda text: own_words("U1", {"text": text}): ("<@U1|", "&gt;", "&gt;a\n"),
+    lambda text: _for_one({"text": text}): ("_", "_ ", "a_", "*", "•", "- ", "a ", "| a "),
     IMAGE_NAME.fullmatch: ("a:",),
     lambda text: _failure("url", text): ("//a",),
     lambda text: did_you_mean(text, [text[::-1]]): ("ab",),

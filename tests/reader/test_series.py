@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bot.core.curves import Point
 from bot.core.stopping import StoppingRule, at_rungs
 from reader.events import Scalar
-from reader.series import MAX_POINTS, Series, names
+from reader.series import MAX_POINTS, Metrics, Series, names
 
 
 def series(*values, rungs=()):
@@ -46,6 +46,10 @@ def test_rows_of_one_moment_have_different_times_and_the_last_one_comes_last():
         ("1970-01-01T00:00:00.000001Z", "loss", "1.0"),
         ("1970-01-01T00:00:00.000002Z", "loss", "3.0"),
     ]
+    made = Series("loss")
+    for value in (1.0, 2.0, 0.0, 1.0):  # the last one equals the first
+        made.add(Scalar("loss", 0, value, 0.0))
+    assert made.rows()[-1][2] == "1.0"
 
 
 def test_last_value_of_a_restarted_training_is_that_of_the_later_time():
@@ -92,3 +96,14 @@ def test_points_at_rungs_are_those_that_early_stopping_takes_from_the_whole_curv
             assert float(found) == point.value
         else:
             assert not math.isfinite(float(found))
+
+
+def test_tag_in_a_folder_is_printed_by_both_names():
+    metrics = Metrics(["loss"], [])
+    metrics.add("version_0", Scalar("acc", 1, 0.5, 2.0))
+    metrics.add("version_0", Scalar("loss", 1, 0.5, 2.0))
+    points = [[1, 0.5, 2.0, 0.5, 0.5]]
+    assert [json.loads(each.line()) for each in metrics.all] == [
+        {"metric": "loss", "points": points},
+        {"metric": "version_0/acc", "tag": "acc", "points": points},
+    ]

@@ -30,7 +30,7 @@ from tests.scenarios.fakes import DirectCluster
 
 ADA = "U01ADALOVEL"
 SPACE = """\
-# How fast it may learn
+# How fast it may learn, token=0a1B2c3D4e5F6g7H
 command: python train.py
 objective: {metric: loss, goal: minimize}
 algorithm: grid

@@ -32,7 +32,7 @@ async def test_form_fills_previews_and_launches_the_previewed_commit_once(ada, r
     assert [one["value"] for one in await ada.offered("sweep_branch", "ma")] == ["main", "ma"]
     await ada.choose("sweep_branch", "main")
     lr, _ = await ada.offered("sweep_space")
-    assert (lr["value"], lr["description"]["text"]) == ("lr", "How fast it may learn")
+    assert (lr["value"], lr["description"]["text"]) == ("lr", "How fast it may learn, token=***")
     await ada.choose("sweep_space", "lr")
     await slack.enter("ada", "gpus", "2")
     assert await slack.submit("ada") == {}

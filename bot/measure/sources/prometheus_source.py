@@ -220,12 +220,19 @@ class PrometheusSource:
         """Return the devices of series by node, which most exporters call the host name."""
         known = await asyncio.to_thread(_devices, rows)
         if nodes - known.keys() - {""} and (others := known.keys() - nodes - {""}):
-            places = await self._each(promql.nodes_of, others, at)
-            named = {row.labels.get("host", ""): row.labels.get("node", "") for row in places}
-            known |= {named[host]: known[host] for host in named.keys() & known.keys()}
+            places = await self._nodes_of(others, at)
+            if unplaced := others - places.keys():
+                scraped = _devices(await self._each(promql.scraped_models, unplaced, at))
+                places |= await self._nodes_of(scraped.keys(), at)
+                known |= scraped
+            known |= {places[host]: known[host] for host in places.keys() & known.keys()}
         if missing := nodes - known.keys() - {""}:
             known |= _devices(await self._each(promql.last_models, missing, at))
         return known
+
+    async def _nodes_of(self, hosts: Collection[str], at: datetime) -> dict[str, str]:
+        rows = await self._each(promql.nodes_of, hosts, at)
+        return {row.labels.get("host", ""): row.labels.get("node", "") for row in rows}
 
     async def _by_pod(self, query: str, at: datetime) -> dict[PodKey, float]:
         return {row.pod: row.value for row in await self._query(query, at)}

@@ -209,6 +209,20 @@ MODELS = _devices(f"{UTIL} or {ENGINE}")
 HOUR_MODELS = _devices(f"last_over_time({UTIL}[{HOUR_WINDOW}]) or last_over_time({ENGINE}[{HOUR_WINDOW}])")
 
 
+def scraped_models(hosts: Collection[str]) -> str:
+    """Return the models of these hosts by the address that is scraped: several nodes can have one host.
+
+    An exporter of 2025 that reads an engine at localhost, or at a Service, calls the GPUs' host so.
+    """
+    seen = [
+        f"last_over_time({metric}{{{label}=~{any_of(hosts)}}}[{HOUR_WINDOW}])"
+        for metric in (UTIL, ENGINE)
+        for label in ("Hostname", "hostname")
+    ]
+    address = r'"Hostname", "$1", "instance", "\\[?(.+?)\\]?(?::[0-9]+)?"'
+    return _devices(f"label_replace({' or '.join(seen)}, {address})")
+
+
 def last_models(nodes: Collection[str]) -> str:
     """Return the models of nodes without metrics, as they were within a week."""
     seen = [
@@ -222,15 +236,21 @@ def last_models(nodes: Collection[str]) -> str:
 def nodes_of(hosts: Collection[str]) -> str:
     """Return the nodes of hosts that are exporters' pods, as before 2023, or nodes' addresses.
 
-    An exporter that reads another host's engine calls its GPUs' host by the address that it was given.
+    An exporter that reads another host's engine calls its GPUs' host by the address that it was given. Only
+    DaemonSets' pods count by their addresses, which ended pods keep.
     """
     names = any_of(hosts)
     pods = f"last_over_time(kube_pod_info{{pod=~{names}}}[{HOUR_WINDOW}])"
     renamed = f"last_over_time(kube_pod_info{{exported_pod=~{names}}}[{HOUR_WINDOW}])"
     addresses = f"last_over_time(kube_node_info{{internal_ip=~{names}}}[{HOUR_WINDOW}])"
+    daemons = f'last_over_time(kube_pod_info{{created_by_kind="DaemonSet",pod_ip=~{names}}}[{HOUR_WINDOW}])'
     found = (
         f'label_replace({original(series, "pod", "node")}, "host", "$1", "{label}", "(.+)")'
-        for label, series in (("pod", f"({renamed} or {pods})"), ("internal_ip", addresses))
+        for label, series in (
+            ("pod", f"({renamed} or {pods})"),
+            ("internal_ip", addresses),
+            ("pod_ip", daemons),
+        )
     )
     return f"max by (host, node) ({' or '.join(found)})"
 

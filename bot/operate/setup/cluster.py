@@ -43,7 +43,7 @@ async def look() -> Seen:
 
     try:
         cluster = await KubernetesClient.connect()
-    except (ConfigException, OSError) as error:
+    except ConfigException as error:
         return _unreached(f"can't connect: {error}")
     try:
         version = await cluster.version()

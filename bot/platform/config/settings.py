@@ -23,10 +23,12 @@ from bot.platform.config.docstrings import docstrings
 from bot.platform.registry.auth import Login, RegistryError, login
 from bot.platform.registry.images import DNS_LABEL, PATH_COMPONENT
 from bot.text.masking import Mask, secrets_in_environment, secrets_in_urls
+from bot.text.wording import listed
 
 # Of images: a ConfigMap's name and Kubernetes' limit for image names have to hold what follows.
 REGISTRY = re.compile(rf"{DNS_LABEL}(?:[.]{DNS_LABEL})*(?::[0-9]{{1,5}})?(?:/{PATH_COMPONENT})*", re.ASCII)
 MAX_REGISTRY = 120  # characters
+QUOTED = re.compile(r"""(["']).*\1""", re.DOTALL)
 REDIS_SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "unix://")
 
 WHERE = (
@@ -46,7 +48,13 @@ REASONS = {
 
 
 def _url(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
+    try:
+        parts = urlsplit(text)
+        valid = text.startswith(("http://", "https://")) and parts.hostname and " " not in parts.netloc
+        _ = parts.port  # ValueError if it isn't a number
+    except ValueError:
+        valid = False
+    if not valid:
         raise ValueError(f"must be a URL such as https://host; got {_public(text)}")
     return text.rstrip("/")
 
@@ -169,12 +177,15 @@ class PlanSettings(BaseModel):
 
     @classmethod
     def read(cls) -> Self:
-        """Read the environment; what is empty counts as not set.
+        """Read the environment; what is empty counts as not set, and space around a value doesn't count.
 
         Raises UserError with one line for each missing or invalid setting, without any secret.
         """
+        given = {name.lower(): value.strip() for name, value in os.environ.items() if value.strip()}
+        if quoted := [name.upper() for name in cls.model_fields if QUOTED.fullmatch(given.get(name, ""))]:
+            raise UserError(f"{listed(quoted)}: remove the quotes, which `docker run --env-file` doesn't.")
         try:
-            return cls.model_validate({name.lower(): value for name, value in os.environ.items() if value})
+            return cls.model_validate(given)
         except ValidationError as error:
             text = error_text(error.errors(include_input=False))
             raise UserError(text) from None

@@ -231,7 +231,7 @@ class _Reader:
         try:
             if known or tag == "str":
                 return self.loader.construct_object(source)
-        except (ValueError, KeyError):  # !!int x, !!bool x, and int() refuses thousands of digits
+        except (ValueError, LookupError, OverflowError):  # !!int x, !!bool x, !!int "", 1:1:…:1.5
             pass
         why = f"a value can't be read as {tag}" if tag in TYPES else f"a tag isn't allowed. {QUOTE}"
         raise UserError(f"{self.file}:{line}: {why}")

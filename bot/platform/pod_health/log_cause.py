@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import takewhile
 
 LOG_LINES_SHOWN = 20
 LINES_BELOW_CAUSE = 5  # a message can have several
@@ -103,7 +104,8 @@ FATAL = re.compile(
     r"|driver version is insufficient|driver on your system is too old|NVIDIA driver"
     r"|CUDA GPUs are available|[Nn]o space left on device|[Dd]isk quota exceeded"
     r"|(?i:loss (?:is|became|was|=) ?(?:nan|inf)|(?:nan|inf) loss)|module compiled against API"
-    r"|^Could not override|symbol lookup error|GLIBC(?:XX)?_[\d.]{1,9}' not found"
+    r"|^Could not override|^Ambiguous value for argument|^mismatched input"
+    r"|symbol lookup error|GLIBC(?:XX)?_[\d.]{1,9}' not found"
     r"|cannot open shared object file"
     # builds
     r"|fatal error: |Unknown compiler|^\s*fatal: |No matching distribution found"
@@ -322,6 +324,9 @@ def _message(found: _Candidate, rows: Sequence[str]) -> str:
         text += row
     text = LOG_MARK.sub("", text.strip(" \t│|"))
     told = [row.strip() for row in rest if row.strip()]
+    if text.startswith("╭"):  # the title of a box, as of Typer and tyro
+        inside = takewhile(lambda row: any(map(str.isalnum, row)), told)
+        return " ".join(row.strip("│ ") for row in inside) or text
     if "Graph execution error" in text:  # of TensorFlow: what failed is above the name of the node
         node = next((n for n, row in enumerate(rows) if n > found.number and "[[{{node" in row), 0)
         return rows[node - 1].strip() if node else text

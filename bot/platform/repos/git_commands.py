@@ -192,9 +192,13 @@ async def _last_bytes(stream: asyncio.StreamReader | None) -> bytes:
     return found
 
 
+NO_REASON = "Could not read from remote repository"
+
+
 def _failure(url: str, errors: str) -> Exception:
     lines = [line for line in errors.splitlines() if line.strip()] or ["git failed without a message"]
-    fatal = [line for line in lines if line.startswith("fatal: ")] or lines
+    # The last one follows a reason of the other side, such as an owner that git distrusts.
+    fatal = [line for line in lines if line.startswith("fatal: ") and NO_REASON not in line] or lines
     sentence = f"{url}: {fatal[-1][:200].removeprefix('fatal: ').removesuffix(':')}"
     if PERMANENT_FAILURES.search(errors):
         return UserError(f"{sentence}. Check that the repository exists and Sweepbot has read access.")

@@ -13,7 +13,7 @@ from bot.platform.repos.git import Git
 GITMODULES = ".gitmodules"
 MAX_SUBMODULES = 30  # submodules, those of submodules included
 HEADER = re.compile(r'\[submodule "[^"\\\]]+"\]')
-SETTING = re.compile(r"([A-Za-z]+)\s*=\s*([^\"\\;#]*)")
+SETTING = re.compile(r"([A-Za-z]+)\s*=\s*+([^\"\\;#]*)")
 HOST = re.compile(r"https?://[^/]+")
 
 

@@ -21,7 +21,7 @@ MAX_MESSAGE = 4_000  # characters: Slack rejects a longer edit, and recommends t
 
 def plain(text: str) -> str:
     """Escape Slack's three control characters, so that the text has no mentions or links."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return BIDI.sub("", text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def quoted(text: str, most: int = 300) -> str:
@@ -83,10 +83,7 @@ def cut(text: str, most: int = MAX_MESSAGE) -> str:
 
 def _whole(text: str) -> str:
     """Remove an incomplete link or entity from the end."""
-    link, entity = text.rfind("<"), text.rfind("&")
-    ends = [link] if link > text.rfind(">") else []
-    ends += [entity] if entity > text.rfind(";") else []
-    return text[: min(ends, default=len(text))].rstrip("`")
+    return re.sub(r"(?:<[^>]*|&[a-z]{0,3})$", "", text).rstrip("`")
 
 
 def link(url: str, label: str) -> str:

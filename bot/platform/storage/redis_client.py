@@ -10,11 +10,11 @@ import asyncio
 import logging
 from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from redis import exceptions
-from redis.asyncio import Redis
-from redis.asyncio.connection import AbstractConnection, parse_url
+from redis.asyncio import Redis, SSLConnection
+from redis.asyncio.connection import URL_QUERY_ARGUMENT_PARSERS, AbstractConnection, parse_url
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
@@ -35,6 +35,13 @@ INVALID = (
 )
 SCHEMES = ("redis+sentinel", "rediss+sentinel")
 DEFAULT_PORT = 26379
+# Of redis-py, those with a text or a number, and without an effect on what calls return.
+PARAMETERS = (
+    *("client_name", "db", "health_check_interval", "max_connections", "password", "protocol", "username"),
+    *("retry_on_timeout", "sentinel_password", "socket_connect_timeout", "socket_keepalive"),
+    *("socket_timeout", "ssl_ca_certs", "ssl_ca_data", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile"),
+    *("ssl_check_hostname", "ssl_ciphers", "ssl_keyfile", "ssl_min_version", "ssl_password"),
+)
 
 
 def connect(url: str, **options: Any) -> Redis:
@@ -45,16 +52,49 @@ def connect(url: str, **options: Any) -> Redis:
     It also starts a task for each command, a fifth of the client's CPU time.
     Python 3.12 does neither.
 
-    Raises UserError for an invalid URL.
+    Raises UserError for an invalid URL, and for TLS files that can't be read.
     """
     try:
+        _check(url)
         with_sentinel = urlsplit(url).scheme in SCHEMES
         redis = _connect_primary(url, **options) if with_sentinel else Redis.from_url(url, **options)
+        pool = redis.connection_pool
+        pool.connection_class = _cancellable(pool.connection_class)
+        connection = pool.make_connection()  # type: ignore[no-untyped-call]
+        if isinstance(connection, SSLConnection):
+            connection.ssl_context.get()
     except ValueError:  # with a part of a password that isn't encoded
         raise UserError(INVALID) from None
-    pool = redis.connection_pool
-    pool.connection_class = _cancellable(pool.connection_class)
+    except OSError as error:
+        raise UserError(f"REDIS_URL: a file or cipher of an ssl_ parameter can't be used: {error}.") from None
+    except RedisError as error:
+        raise UserError(f"REDIS_URL: {error}.") from None
     return redis
+
+
+def _check(url: str) -> None:
+    """Raise UserError for what redis-py ignores or fails on later, and ValueError for what isn't a URL."""
+    parts = urlsplit(url)
+    is_socket = parts.scheme == "unix"
+    if is_socket and not parts.path:
+        raise ValueError
+    if not is_socket and "@" in parts.path + parts.fragment:  # a part of a password
+        raise ValueError
+    for name, value in parse_qsl(parts.query):
+        if name not in PARAMETERS:
+            if "@" in parts.query:  # a part of a password, too
+                raise ValueError
+            raise UserError(f'REDIS_URL: unknown parameter "{name}". Available: {", ".join(PARAMETERS)}.')
+        if name.startswith("ssl_") and not parts.scheme.startswith("rediss"):
+            raise UserError(f"REDIS_URL: {name} needs TLS, that is, a URL that starts with rediss.")
+        try:
+            URL_QUERY_ARGUMENT_PARSERS.get(name, str)(value)
+        except ValueError:
+            raise UserError(f"REDIS_URL: the value of {name} is invalid.") from None
+    path = parts.path.strip("/")
+    database = path.partition("/")[2] if parts.scheme in SCHEMES else path
+    if database and not is_socket and not database.isdecimal():
+        raise UserError("REDIS_URL: the database must be a number, as in redis://host:6379/0.")
 
 
 async def wait_until_writable(redis: Redis, stop: asyncio.Event) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from bot.core.budget import Budget
 from bot.core.errors import UserError
-from bot.core.flags import FlagStyle, flag, variable, words
+from bot.core.flags import FlagStyle, flag, in_order, variable, words
 from bot.core.plan import HOME_CLUSTER, BranchImage, SweepPlan
 from bot.core.request import SweepRequest
 from bot.core.space import (
@@ -35,6 +35,8 @@ from k8s.objects import OWNER_LABEL, TEAM_LABEL, label_value
 
 # Text of a command in which ; & and | don't end a program.
 NO_OPERATOR = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|`[^`]*`|\\.|\$\(.*?\)|[<>]&|&>|>\|""")
+AFTER = re.compile(r"\s*((tee|echo|true|:|cat|exit|grep|head|sleep|tail|wait)(\s|$)|$)")  # the training
+OWN_SHELL = re.compile(r"(^|[\s/])(ba|da|z)?sh(\s+-\w+)*\s+-\w*c\s+_\s*$")  # what follows isn't its script's
 DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # placeholder in the plan until the image is built
 
 
@@ -252,7 +254,12 @@ def check_command(space: SearchSpace) -> None:
             f"command must be one line without a comment, because flags are appended to it; got `{command}`."
         )
     *before, last = re.split("[;&|]", NO_OPERATOR.sub("_", command))
-    if before and space.flags is not FlagStyle.ENV and re.match(r"\s*((tee|echo|true|:)(\s|$)|$)", last):
+    if OWN_SHELL.search(last) and space.flags is not FlagStyle.ENV:
+        raise UserError(
+            f"command must pass on its flags, which are appended to its end; got `{command}`. End it with "
+            """`"$@"' _`, for example `bash -c 'python train.py "$@"' _`."""
+        )
+    if before and space.flags is not FlagStyle.ENV and AFTER.match(last):
         raise UserError(
             f"command must end with the training, because flags are appended to its end; got `{command}`. "
             "Remove what follows the training; the log is kept without `tee`."
@@ -290,18 +297,21 @@ def image_with(plan_: SweepPlan, digest: str) -> str:
 
 def arguments(space: SearchSpace) -> str:
     """Return the flags as shell text: `$` doubled, except in Katib's placeholders."""
-    texts = []
-    for name, value in space.fixed.items():
-        texts += [] if space.is_switch(name) and value != "true" else _quoted(space, name, value)
+    own = {
+        name: [] if space.is_switch(name) and value != "true" else _quoted(space, name, value)
+        for name, value in space.fixed.items()
+    }
     for parameter in space.passed:
         placeholder = f"${{trialParameters.{parameter.name}}}"
         marked = words(space.flags, parameter.name, placeholder)
         if space.is_switch(parameter.name):
-            texts.append(f"$$([ {placeholder} = true ] && echo {flag(space.flags, parameter.name)})")
+            given = [f"$$([ {placeholder} = true ] && echo {flag(space.flags, parameter.name)})"]
         elif parameter.when:
-            texts.append(f"$$([ {placeholder} = {INACTIVE} ] || echo '{' '.join(marked)}')")
+            given = [f"$$([ {placeholder} = {INACTIVE} ] || echo '{' '.join(marked)}')"]
         else:
-            texts += [shlex.quote(word) for word in marked]
+            given = [shlex.quote(word) for word in marked]
+        own[parameter.name] = given
+    texts = [text for name in in_order(own) for text in own[name]]
     if space.source is MetricSource.TENSORBOARD:
         texts += _quoted(space, TENSORBOARD_PARAMETER, TENSORBOARD_DIR)
     if space.output_dir:

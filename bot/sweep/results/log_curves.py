@@ -32,6 +32,7 @@ READ_TIMEOUT = 5.0  # seconds of one log
 PARALLEL = 5  # logs
 MAX_CURVE = 200  # points that are kept of one metric of a trial, evenly spaced
 MAX_NAMES = 50  # metrics of a trial that are only named
+LATEST = 2**32  # Unix seconds: in 2106
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* ")  # the kubelet's own messages have none
 
 
@@ -255,12 +256,17 @@ def _points(text: str, query: LogQuery) -> tuple[str, list[tuple[Point, float]]]
     try:
         line: Any = json.loads(text)
         return str(line["metric"]), [
-            (Point(int(step), float(value), float(at)), float(value if best is None else best))
+            (Point(int(step), float(value), _time(at)), float(value if best is None else best))
             for step, value, at, least, greatest in line["points"]
             for best in [{"min": least, "max": greatest}.get(query.strategy)]
         ]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return "", []
+
+
+def _time(at: Any) -> float:
+    """Return the Unix seconds that a training wrote; 0 if they can't be right: MLflow takes no others."""
+    return found if 0 <= (found := float(at)) < LATEST else 0.0
 
 
 def _next_second(stamp: str) -> str:

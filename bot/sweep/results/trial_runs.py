@@ -57,12 +57,15 @@ class RunChange:
 def main_run(runs: Iterable[Run], metric: str) -> Run | None:
     """Return the trial's main run; None without runs.
 
-    Runs that logged the objective are preferred, then those that aren't nested, then the one that started
-    last, because a restarted trial logs to a new run.
+    Runs that logged the objective are preferred, then those that aren't nested, then those with most of the
+    parameters, because an evaluation after the training can log to a run of its own (Hugging Face's Trainer),
+    then the one that started last, because a restarted trial logs to a new run.
     """
-    return max(
-        runs, key=lambda run: (metric in run.metrics, not run.nested, run.started, run.id), default=None
-    )
+
+    def key(run: Run) -> tuple[bool, bool, int, int, str]:
+        return metric in run.metrics, not run.nested, len(run.params), run.started, run.id
+
+    return max(runs, key=key, default=None)
 
 
 def changes(results: SweepResults, runs: Iterable[Run]) -> list[RunChange]:

@@ -48,7 +48,9 @@ def bounded(parameters: tuple[Parameter, ...], where: str | None) -> tuple[Param
             )
         left = _bounded(by_name[name], sign, value)
         if left is None:
-            raise UserError(f"where={name}{sign}{value} leaves no value of {name}.", field="where")
+            is_range = by_name[name].min is not None and sign == "!="
+            why = f"can't bound {name}, a range. Use < or >." if is_range else f"leaves no value of {name}."
+            raise UserError(f"where={name}{sign}{value} {why}", field="where")
         by_name[name] = left
     return tuple(by_name.values())
 
@@ -61,23 +63,17 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
         return replace(parameter, values=left) if left else None
     if bound is None or sign == "!=":
         return None
-    if unit := parameter.step or (1 if parameter.integer else 0):  # the first value that fits
-        bound = min(max(bound, low - unit), high + unit)
-        place = round((bound - low) / unit, 9)  # 0.3 is the third step of 0.1
-        place = {"<": math.ceil(place) - 1, "<=": math.floor(place), ">": math.floor(place) + 1}.get(
-            sign, math.ceil(place)
-        )
-        bound = low + place * unit
-        bound = bound if parameter.integer else float(f"{bound:.12g}")
-    if sign.startswith("<"):
-        high = min(high, bound)
-    else:
-        low = max(low, bound)
-    if low > high:
-        return None
-    if low == high or (unit and unit * 0.999999 > high - low):
-        return Parameter(name=parameter.name, values=(str(low),))
-    return replace(parameter, min=low, max=high)
+    step = parameter.step or (1 if parameter.integer else None)
+    if step and math.isfinite((high - low) / step):  # the first, or the last, of its values that fits
+        at = round(min(max((bound - low) / step, -1), (high - low) / step + 1), 9)
+        fits = {"<": math.ceil(at) - 1, "<=": math.floor(at), ">": math.floor(at) + 1}
+        bound = low + fits.get(sign, math.ceil(at)) * step
+    low, high = (low, min(high, bound)) if sign.startswith("<") else (max(low, bound), high)
+    if low < high and (step is None or round((high - low) / step, 9) >= 1):
+        return replace(parameter, min=low, max=high)
+    is_left = low <= high and (low < high or step or "=" in sign)
+    one = Parameter(name=parameter.name, values=(str(low),), when=parameter.when)
+    return one if is_left else None
 
 
 def _fits(value: str, sign: str, text: str) -> bool:

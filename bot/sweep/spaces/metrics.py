@@ -27,6 +27,7 @@ TAG_RULE = "a TensorBoard tag of letters, digits, dashes, and underscores, witho
 OTHER_WAY = "Log it by such a tag, or print it and set metrics: stdout."  # most frameworks' tags have slashes
 NAME_RULE = "a name of up to 100 letters, digits, and _./- characters"
 QUOTE = """["']?"""
+WRAPPER = r"(?:(?:np\.float\d{2,3}|tensor|Array)\()?"  # as dicts print numpy's, PyTorch's, and JAX's numbers
 NUMBER_IN_LINE = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[Ee][+-]?\d+)?"
 
 Strategy = Annotated[Text, OneOf(STRATEGIES)]
@@ -247,4 +248,4 @@ def line_filter(names: Iterable[str]) -> str:
     Katib's default reads `val/loss=0.1` as `loss`, `loss: 0.1` not at all, and `loss=nan` as an empty value.
     """
     known = "|".join(re.sub(r"([.])", r"\\\1", name) for name in names)
-    return rf"(?:^|[^\w/.-]){QUOTE}({known}){QUOTE}\s*[:=]\s*{QUOTE}({NUMBER_IN_LINE})"
+    return rf"(?:^|[^\w/.-]){QUOTE}({known}){QUOTE}\s*[:=]\s*{QUOTE}{WRAPPER}({NUMBER_IN_LINE})"

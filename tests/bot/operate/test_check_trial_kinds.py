@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot.core.finding import Level
+from bot.operate.check_cluster import katib
 from bot.operate.check_trial_kinds import event_reader, operators, several_nodes
 from bot.platform.config.limits import Limits
 from k8s.katib.pod_shape import PodShape
@@ -59,6 +60,20 @@ async def examined(store, config=CONFIG):
 async def test_pytorch_jobs_of_a_healthy_cluster_are_ok(store):
     [finding] = await examined(store, replace(CONFIG, **vars(POLICY)))
     assert (finding.level, finding.text) == (Level.OK, "served, and watched by Katib")
+
+
+async def test_charms_of_kubeflow_which_are_stateful_sets_are_found(store):
+    for found in [each for each in store.list("Deployment") if each["metadata"]["namespace"] == "kubeflow"]:
+        name = found["metadata"]["name"]
+        store.delete("Deployment", "kubeflow", name)
+        made = {key: found["metadata"][key] for key in ("name", "namespace")}
+        made = store.create({**found, "kind": "StatefulSet", "metadata": made})
+        store.set_status(made, {"readyReplicas": 1})
+    [finding] = await katib(DirectCluster(store))
+    assert (finding.level, finding.text.endswith("ready in kubeflow")) == (Level.OK, True)
+    assert [each.level for each in await examined(store)] == [Level.OK]
+    configure(store, "katib-config", "kubeflow", "init: {}")
+    assert [each.level for each in await examined(store)] == [Level.BROKEN]
 
 
 async def test_pytorch_jobs_without_the_operator_are_broken():

@@ -8,6 +8,7 @@ import pytest
 
 from bot import workspace_table
 from bot.core.commands import Action, Command
+from bot.core.errors import UserError
 from bot.core.work_item import DOCTOR
 from bot.operate import checks, concurrently
 from bot.operate.check_cluster import profiles
@@ -112,6 +113,14 @@ async def test_doctor_without_its_role_reports_missing_permissions_and_no_faults
     assert len(found) == 10
 
 
+async def test_invalid_setting_is_reported_by_its_sentence():
+    async def check():
+        raise UserError("REDIS_URL: the value of db is invalid.")
+
+    [finding] = await concurrently.run_all([("Redis", check())])
+    assert (finding.check, finding.text) == ("Redis", "REDIS_URL: the value of db is invalid.")
+
+
 async def test_unreadable_log_is_unknown_not_broken(here):
     here.store.delete("RoleBinding", "dcgm-exporter", "sweepbot-doctor")
     assert [(f.check, f.level) for f in await here.examined()] == [("kubelet logs", "warning")] * 2
@@ -142,6 +151,15 @@ async def test_prometheus_makes_exporter_access_unnecessary(here):
     await exporters_are_forbidden(here)
     await prometheus_down(here)
     assert {finding.check for finding in await here.examined()} == {"Prometheus", "kubelet logs"}
+
+
+async def test_mlflow_gets_the_credentials_that_its_own_client_would_send(here, monkeypatch):
+    for name, text in (("USERNAME", "bot"), ("TOKEN", "token")):
+        monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", text)
+    await here.examined()
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "password")
+    await here.examined()
+    assert here.logins == ["Bearer token", "Basic Ym90OnBhc3N3b3Jk"]
 
 
 async def test_endless_check_is_stopped(here, monkeypatch):

@@ -5,6 +5,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+KINDS = {"/events": "text/event-stream", "format=csv": "text/csv"}  # by a part of the path
+
 
 @pytest.fixture
 def server():
@@ -16,7 +18,8 @@ def server():
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status, headers, text = made.answers.pop(0) if len(made.answers) > 1 else made.answers[0]
             self.send_response(status)
-            for name, value in headers.items():
+            kind = next((kind for part, kind in KINDS.items() if part in self.path), "application/json")
+            for name, value in ({"Content-Type": kind} | headers).items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(text.encode())

@@ -93,6 +93,18 @@ def _oddly_renamed(folder):
     git(folder, "mv", "# branch.head", "odd.py")
 
 
+def _signed(folder):
+    """As with `log.showSignature`, by which git also prints what it finds about a signature."""
+    known = git(folder, "cat-file", "commit", "HEAD")
+    parts = ("-----BEGIN SSH SIGNATURE-----", "VQ==", "-----END SSH SIGNATURE-----")
+    signed = known.replace("\n\n", "\ngpgsig " + "\n ".join(parts) + "\n\n", 1)
+    made = ["git", "hash-object", "-t", "commit", "-w", "--stdin"]
+    done = subprocess.run(made, cwd=folder, input=signed, capture_output=True, text=True, check=True)
+    git(folder, "reset", "--hard", done.stdout.strip())
+    git(folder, "config", "log.showSignature", "true")
+    _edited(folder)
+
+
 def _state(folder):
     """What is the person's own: files, index, branches, and what is checked out."""
     files = {
@@ -112,7 +124,7 @@ def _state(folder):
     "change",
     [
         *(_edited, _staged, _untracked, _deleted, _committed, _overtaken, _renamed, _detached, _never_pushed),
-        *(_of_a_local_branch, _oddly_renamed),
+        *(_of_a_local_branch, _oddly_renamed, _signed),
     ],
 )
 def test_checkout_that_is_not_pushed_is_launched_from_a_branch_of_its_own(checkout, change):
@@ -250,6 +262,33 @@ def test_secret_that_the_remote_already_has_is_no_reason(checkout):
     commit(checkout, "More")
     _edited(checkout)
     assert with_branch("space=lr")[1]
+
+
+def test_shallow_checkout_of_a_pull_request_has_only_its_own_commits_to_push(checkout, tmp_path, monkeypatch):
+    """As actions/checkout makes it: one commit, on no branch of the remote."""
+    _secret(checkout)
+    head = commit(checkout, "More")
+    job, merge = tmp_path / "job", "refs/remotes/pull/1/merge"
+    git(tmp_path, "init", str(job))
+    git(job, "remote", "add", "origin", f"file://{tmp_path / 'remote.git'}")
+    git(job, "fetch", "--depth=1", "origin", f"+{head}:{merge}")
+    git(job, "checkout", merge)
+    monkeypatch.chdir(job)
+    assert with_branch("space=lr")[0].endswith(f"/{head[:12]} space=lr")
+    git(job, "config", "user.name", "ada")
+    git(job, "config", "user.email", "ada@example.com")
+    (job / "id_rsa").write_text("x\n")
+    _unpushed(job)
+    with pytest.raises(UserError, match="id_rsa: named like a secret, and in a commit"):
+        with_branch("space=lr")
+
+
+def test_checkout_of_another_user_is_named_with_what_to_do(checkout, monkeypatch):
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    fix = rf"dubious ownership .*\*Fix:\* git config --global --add safe.directory {checkout}, or name"
+    with pytest.raises(UserError, match=fix):
+        with_branch("space=lr")
 
 
 def test_tags_stay(checkout):

@@ -115,7 +115,32 @@ def test_redirect_does_not_get_the_token(server, run):
     server.answers = [(302, {"Location": "/elsewhere"}, ""), (200, {}, "{}")]
     code, _, err = run("status", "lr-brave-otter")
     assert (code, len(server.calls)) == (2, 1)
-    assert "answers with status 302. Fix: Check the URL." in err
+    assert "redirects to /elsewhere. Fix: Check the URL." in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["status", "x"], ["logs", "x"], ["list"], ["cancel", "x"], ["watch", "x"], ["results", "x"]),
+        *(["results", "x", "--format", "json"], ["launch", "branch=main", "space=lr"]),
+        *(
+            ["launch", "--wait", "branch=main", "space=lr"],
+            ["launch", "--dry-run", "branch=main", "space=lr"],
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    ("kind", "page"),
+    [
+        *(("text/html", "<html>Log in</html>"), ("application/json", "[1]"), ("application/json", "null")),
+        *(("application/json", '{"error": "x"}'), ("application/json", "[" * 10_000)),
+    ],
+)
+def test_answer_of_another_server_is_named_so(server, run, words, kind, page):
+    server.answers = [(200, {"Content-Type": kind}, page)]
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert re.search(r"(isn't Sweepbot's API|or of another version)\. Fix: Check the URL\.$", err.rstrip())
 
 
 @pytest.mark.parametrize("page", ["<html>", '{"name": "another"}', "[]"])
@@ -125,7 +150,16 @@ def test_login_to_another_server_is_refused(server, run, monkeypatch, tmp_path, 
     server.answers = [(200, {}, page)]
     code, _, err = run("login", f"http://127.0.0.1:{server.server_port}/")
     assert (code, list(tmp_path.iterdir())) == (2, [])
-    assert "isn't Sweepbot's API. Fix: Check the URL." in err
+    assert "isn't Sweepbot's API" in err
+
+
+def test_user_without_a_home_needs_a_login(run, monkeypatch):
+    """As in a container with any user's number."""
+    for name in ("HOME", "SWEEPBOT_URL", "SWEEPBOT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    code, _, err = run("list")
+    assert (code, err.partition(".")[0]) == (2, "You aren't logged in")
 
 
 def test_list_has_the_sweeps_of_all_pages(server, run):
@@ -155,10 +189,12 @@ def test_document_lists_every_command():
     }
 
 
-def test_watch_continues_when_the_connection_is_closed(server, run):
+def test_watch_continues_when_the_connection_is_closed(server, run, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(client, "time", SimpleNamespace(sleep=pauses.append))
     server.answers = [
         (200, {}, ": hello\n\n" + event() + event(state="stopping")[:40]),
-        problem(503, "Redis doesn't answer.", **{"Retry-After": "0"}),
+        problem(503, "Redis doesn't answer.", **{"Retry-After": "7"}),
         (
             200,
             {},
@@ -172,7 +208,7 @@ def test_watch_continues_when_the_connection_is_closed(server, run):
         f"  Branch:  main @ {'c' * 40}",
         "  Best:    lr=0.01",
     ]
-    assert code == 1
+    assert (code, pauses) == (1, [0, 7])
     assert "closed the connection. Retrying." in err
 
 

@@ -51,7 +51,9 @@ def test_without_login_there_are_no_credentials(file):
         current({"SWEEPBOT_TOKEN": TOKEN})
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"url": 5}', "{}", '{"url": "https://a.example", "token": "x"}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"url": 5, "token": 5}', "{}", '{"url": "https://a.example", "token": "x"}']
+)
 def test_damaged_file_is_named_with_what_to_do(file, text):
     file.parent.mkdir()
     file.write_text(text)

@@ -28,8 +28,11 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         ("Looking in https://ada:hunter2@pypi.acme/simple", "Looking in https://***@pypi.acme/simple"),
         ("clone https://ghtoken:x-oauth-basic@github.com/a/b", "clone https://***@github.com/a/b"),
         ("https://ada:hunt@er2@index/simple", "https://***@index/simple"),
+        ("https://ada:hun,ter2@index,llama@v2", "https://***@v2"),
         (f"key: whsec_{LONG}=", "key: ***"),
         (f"remote: ghp_{LONG} refused", "remote: *** refused"),
+        (f"remote: ghs_{LONG} refused", "remote: *** refused"),
+        (f"ghs_123456_eyJhbGciOiJS.eyJpc3MiOiIx.{LONG}-_ refused", "*** refused"),
         (f"github_pat_{LONG}", "***"),
         ("glpat-abcdEFGH12345678", "***"),
         (f"hf_{LONG}", "***"),
@@ -81,8 +84,10 @@ def test_mask_hides_secrets_only(text, shown):
 @cases(
     "text",
     [
+        "",
         "nothing",
         "git@github.com:acme/digits.git and ssh://git@github.com/acme/digits.git",
+        "lr-brave-otter-1,succeeded,s3://digits,llama@v2,0.5",  # a row of CSV
         "https://registry.example/team/image@sha256:" + "0" * 64,
         "tokens=2048, pad_token='<|endoftext|>', eos_token_id: 50256, max_new_tokens=128",
         "Basic configuration, bearer of bad news; Basic Information, App-Level Tokens",

@@ -5,6 +5,7 @@ import pytest
 from mcp import Client as Agent
 from mcp.client.streamable_http import streamable_http_client
 
+from bot.core.errors import UserError
 from bot.core.record import Phase
 from bot.core.request import Requester
 from handlers.api.callers import CALLS_PER_MINUTE
@@ -87,3 +88,10 @@ async def test_agents_share_the_tokens_rate(api, token, call):
             statuses.append(answer.status)
     assert statuses == [200] * CALLS_PER_MINUTE + [429]
     assert (await call("GET", "/sweeps"))[0] == 429
+
+
+async def test_error_beside_the_agents_is_raised_as_it_is():
+    """Such as a missing Slack token: the process ends with its sentence, not with a group of errors."""
+    with pytest.raises(UserError, match=r"^SLACK_APP_TOKEN isn't set$"):
+        async with AgentDoor(None).open():
+            raise UserError("SLACK_APP_TOKEN isn't set")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import yaml
 from aiohttp import web
 from kubernetes.aio.config import ConfigException
 
@@ -406,8 +407,37 @@ async def test_named_kubeconfig_precedes_the_pods_service_account(replaying, con
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     cluster, _ = await replaying("01-version")
     assert (await cluster.version()).startswith("v1.36")
-    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("KUBECONFIG", "")
     with pytest.raises(ConfigException, match="Service token file"):
+        await KubernetesClient.connect()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("- 1", "kubeconfig isn't a kubeconfig file"),
+        (b"\xff", "kubeconfig can't be used: 'utf-8' codec can't decode"),
+        ({"certificate-authority-data": "aGk="}, "can't be used: .*no certificate"),
+        ({"certificate-authority-data": "-----BEGIN CERTIFICATE-----"}, "can't be used: "),
+        ({"server": "https://[::1"}, "can't be used: Invalid IPv6 URL"),
+        ({"tokenFile": "/missing"}, "can't be used: .*No such file or directory: '/missing'"),
+    ],
+)
+async def test_kubeconfig_that_can_not_be_used_says_why(tmp_path, monkeypatch, text, why):
+    if isinstance(text, dict):
+        cluster = {"server": "https://127.0.0.1"} | text
+        text = yaml.safe_dump(
+            {
+                "current-context": "c",
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": text}],
+            }
+        )
+    file = tmp_path / "kubeconfig"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    with pytest.raises(ConfigException, match=why):
         await KubernetesClient.connect()
 
 

@@ -103,11 +103,9 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
 
 def can_change(sweep: SweepRecord, seen: Observation) -> bool:
     """Return whether Katib can follow: no trials are kept from starting."""
-    plan = sweep.plan
-    if plan is None or not plan.space.auto or seen.experiment is None:
+    if seen.experiment is None or sweep.first_only or sweep.draining or sweep.holds:
         return False
-    stops = sweep.first_only or sweep.draining or sweep.holds
-    return not stops and (seen.open or ended_by_lowered_count(sweep, seen.experiment))
+    return seen.open or ended_by_lowered_count(sweep, seen.experiment)
 
 
 def can_grow(sweep: SweepRecord, capacity: FreeCapacity, seen: Observation, now: datetime) -> bool:

@@ -5,7 +5,9 @@ or useless training count while it runs, too.
 """
 
 import re
+from collections import Counter
 from datetime import timedelta
+from difflib import get_close_matches
 
 from bot.core.space import MetricSource
 from bot.platform.pod_health.diagnosis import Diagnosis
@@ -13,7 +15,7 @@ from bot.platform.pod_health.evidence import OVER_DISK, TrialEvidence
 from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE
 from bot.platform.pod_health.rules_startup import DEAD_NODE
 from bot.sweep.features.health.crash_fixes import crash_fix
-from bot.sweep.spaces.metrics import QUOTE
+from bot.sweep.spaces.metrics import OTHER_WAY, QUOTE, TAG_RULE, WRAPPER, metric_objection
 from bot.text.wording import did_you_mean
 from k8s.engine import TrialState
 from k8s.jobs import JobState, read_job
@@ -46,8 +48,8 @@ LOADER = (
 )
 GPU_MEMORY_SIZE = r"total capac\w{1,9} of ([\d.]{1,12} [GM]iB)|([\d.]{1,12} [GM]iB) total capacity"
 # A metric in a line of the output, and in one of the reader (reader/series.py).
-PRINTED = rf"(?<![\w./-])([A-Za-z_][\w./-]{{0,99}}){QUOTE}\s?[:=]\s?{QUOTE}[+-]?\.?\d"
-LOGGED = r'(?m)^{"metric": "([\w./ ()-]{1,100})"'
+PRINTED = rf"(?<![\w./-])([A-Za-z_][\w./-]{{0,99}}){QUOTE}\s?[:=]\s?{QUOTE}{WRAPPER}[+-]?\.?\d"
+LOGGED = r'(?m)^{"metric": "([\w./ ()-]{1,100})"(?:, "tag": "([\w./ ()-]{1,100})")?'
 MAX_REPORTED = 12  # names that are listed
 PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"
 LAST_SIGNAL = 64  # of Linux; exit(-1) is 255
@@ -213,14 +215,20 @@ def no_metrics(evidence: TrialEvidence) -> Diagnosis | None:
     missing, fix = _missing_metric(evidence)
     text = f"The trial finished but {missing}, so it counts as failed."
     fix += " If the training reports another metric, start the sweep with it: `metric=NAME goal=minimize`."
-    fix += did_you_mean(evidence.metric, _reported(evidence))
+    reported = _reported(evidence)
+    refused = [each for each in reported if metric_objection(each, evidence.source)]
+    fix += did_you_mean(evidence.metric, [each for each in reported if each not in refused])
+    for tag in get_close_matches(evidence.metric, refused, n=1, cutoff=0):
+        fix += f" `{tag}` can't be the metric, which must be {TAG_RULE}. {OTHER_WAY}"
     return evidence.found("no-metrics", text, fix, "\n".join(evidence.log.splitlines()[-5:]))
 
 
 def _reported(evidence: TrialEvidence) -> list[str]:
     """Return names of other metrics, the last ones first: of the printed lines, or from the reader's log."""
     found = re.findall(PRINTED, evidence.log) if evidence.source is MetricSource.STDOUT else []
-    found += re.findall(LOGGED, evidence.collector_log)
+    tags = {name: tag or name for name, tag in re.findall(LOGGED, evidence.collector_log)}
+    times = Counter(tags.values())  # Keras has one tag in directories for training and validation
+    found += (tag if times[tag] == 1 else name for name, tag in tags.items())
     return [*dict.fromkeys(reversed(found))][:MAX_REPORTED]
 
 

@@ -69,6 +69,9 @@ def test_slack_secret_of_the_mode_must_be_set(monkeypatch, mode, name, what):
         ("REDIS_URL", ":hunter2@redis:6379", "must be a URL such as redis://host:6379/0"),
         ("REDIS_URL", "http://redis:6379", "must be a URL such as redis://host:6379/0"),
         ("MLFLOW_TRACKING_URI", "redis://mlflow", "must be a URL such as https://host"),
+        ("MLFLOW_TRACKING_URI", "http://mlflow:port", "must be a URL such as https://host"),
+        ("SLACK_API_URL", "http://[::1/api", "must be a URL such as https://host"),
+        ("PROMETHEUS_URL", "https://", "must be a URL such as https://host"),
         ("LOG_LEVEL", "debug", "must be 'DEBUG', 'INFO', 'WARNING' or 'ERROR'"),
         ("USAGE_SECONDS", "2s", "must be a whole number (seconds between GPU samples)."),
         ("SHUTDOWN_GRACE", "0", "must be above 0"),
@@ -92,6 +95,19 @@ def test_read_invalid_setting_is_named_with_its_error(monkeypatch, name, value, 
     assert sentence in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert "kubectl -n sweepbot exec deployment/sweepbot-work -- sweepbot doctor" in str(caught.value)
+
+
+def test_space_around_values_does_not_count(monkeypatch):
+    """As in a Secret made of `echo TOKEN | base64`, or a file of Windows."""
+    settings = read(monkeypatch, SLACK_BOT_TOKEN="xoxb-1\n", IMAGE_REGISTRY="r.example\r", LOG_FORMAT=" ")
+    assert (settings.slack_bot_token.get_secret_value(), settings.image_registry) == ("xoxb-1", "r.example")
+    assert settings.log_format == "json"
+
+
+def test_quotes_of_an_env_file_are_named_without_the_value(monkeypatch):
+    with pytest.raises(UserError, match=r"^SLACK_BOT_TOKEN and HTTP_PORT: remove the quotes") as refused:
+        read(monkeypatch, SLACK_BOT_TOKEN='"xoxb-1"', HTTP_PORT="'8080'")
+    assert "xoxb" not in str(refused.value)
 
 
 def test_example_lists_every_setting_with_its_description():
@@ -130,6 +146,8 @@ def test_renewed_registry_login_is_masked_beside_the_former_one(monkeypatch, tmp
     settings = read(monkeypatch, REGISTRY_AUTH_FILE=str(file))
     mask = settings.mask
     for password in ("hunter-1", "hunter-2"):
-        file.write_text(json.dumps({"auths": {"registry": {"username": "ada", "password": password}}}))
+        file.write_text(
+            json.dumps({"auths": {"registry": {"auth": "", "username": "ada", "password": password}}})
+        )
         assert settings.login("registry") == ("ada", password)
     assert mask("hunter-1, hunter-2, xoxb-1") == "***, ***, ***"

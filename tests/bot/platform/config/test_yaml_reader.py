@@ -78,6 +78,8 @@ LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] *
         ("a: !!python/name:os.system x", "x.yaml:1: a tag isn't allowed. " + QUOTE),
         ("a: !!timestamp abc", "x.yaml:1: a tag isn't allowed. " + QUOTE),
         ("a: !!int abc", "x.yaml:1: a value can't be read as int"),
+        ('a: !!int ""', "x.yaml:1: a value can't be read as int"),
+        ("a: " + "1:" * 200 + "1.5", "x.yaml:1: a value can't be read as float"),
         ("a: " + "9" * 5000, "x.yaml:1: a value can't be read as int"),
         ("a: &a [*a]", "x.yaml:1: too many values or nesting levels (anchors included)"),
         (LAUGHS, "x.yaml:1: too many values or nesting levels (anchors included)"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bot.core.errors import UserError
-from bot.platform.repos.git import Git, Tip
+from bot.platform.repos.git import Commit, Git, Tip
 from bot.platform.repos.git_commands import GitUnavailableError, _failure
 from bot.text.masking import Mask
 from tests.bot.platform.repos.pushed_repo import Repo
@@ -67,9 +67,22 @@ async def test_names_and_subjects_are_one_line_with_any_line_break(repo: Repo, u
     assert sorted(await git.branches(url)) == ["a\u2028b", "c\u0085d", "main"]
     [(short, subject)] = (await git.between(url, old, new)).added.shown
     assert (short, subject) == (new[:8], "One\u2028two")
-    commit = repo.commit("Begin " * 15_000, {"a.txt": "a"})
+    token = "hf_" + "a" * 30  # the limit is amid it
+    commit = repo.commit("Begin " * 49 + token + " Begin" * 15_000, {"a.txt": "a"})
     repo.push("main")
-    assert len(await git.subject(url, commit)) == 300
+    subject = await git.subject(url, commit)
+    assert (len(subject), "hf_" in subject) == (300, False)
+
+
+async def test_commits_of_an_author_named_like_a_password_have_their_subject(
+    repo: Repo, url: str, git: Git
+) -> None:
+    old = repo.commit("Begin", {})
+    repo.commit("Refactor", {"a.txt": "a"})
+    repo.git("commit", "--quiet", "--amend", "--no-edit", "--author=password= <ada@example.org>")
+    new = repo.git("rev-parse", "HEAD")
+    repo.push("main")
+    assert await git.commits(url, old, new) == (old, [Commit(new, "password=", "Refactor")])
 
 
 async def test_between_lists_added_and_dropped_commits(repo: Repo, url: str, git: Git) -> None:
@@ -218,6 +231,13 @@ def test_redirect_to_a_login_page_is_a_user_error_without_its_address() -> None:
         "https://x/y.git: unable to update url base from redirection. Check that the repository exists and "
         "Sweepbot has read access."
     )
+
+
+def test_reason_of_the_other_side_is_the_failures() -> None:
+    stderr = (
+        "fatal: detected dubious ownership in repository\nfatal: Could not read from remote repository.\n"
+    )
+    assert str(_failure("file:///x", stderr)) == "file:///x: detected dubious ownership in repository"
 
 
 def test_failure_text_contains_no_passwords() -> None:

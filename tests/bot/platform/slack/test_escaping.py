@@ -81,6 +81,7 @@ def trials(draw):
 
 def safe(text):
     assert not re.search(r"[<>]", OURS.sub("", text)), text
+    assert not mrkdwn.BIDI.search(text), text
     clients = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     assert "```" not in clients, text
     for line in clients.splitlines():
@@ -117,6 +118,7 @@ def escaped(text):
     """Check a message that can have several code blocks, one of which `text` itself can break."""
     for shown in (text, mrkdwn.cut(text)):  # SlackClient cuts what it sends
         assert not re.search(r"[<>]", OURS.sub("", shown)), shown
+        assert not mrkdwn.BIDI.search(shown), shown
     assert len(mrkdwn.cut(text)) <= mrkdwn.MAX_MESSAGE
 
 
@@ -176,6 +178,13 @@ def test_cut_text_keeps_whole_entities(text, coded):
         shown = mrkdwn.cut(f"*Bold*: {inside}\n{mrkdwn.block(text)}\n{inside}", most)
         assert len(shown) <= most
         assert not re.search(r"&(?!amp;|lt;|gt;)", safe(shown))
+
+
+def test_cut_keeps_whole_links():
+    text = f"{mrkdwn.link('https://host/?a=1&b=2', 'label')} {'words ' * 30}"
+    shown = {most: mrkdwn.cut(text, most) for most in range(20, 60)}
+    assert {each.count("<") == each.count(">") for each in shown.values()} == {True}
+    assert shown[59].startswith("<https://host/?a=1&b=2|label> words")
 
 
 def test_cut_after_a_code_block_adds_no_backtick():

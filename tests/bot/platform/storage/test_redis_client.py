@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from certifi import where
 from redis.asyncio import Connection, Redis, SSLConnection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeout
@@ -89,6 +90,31 @@ def test_redis_url_configures_the_connection(url: str, kind: type) -> None:
     assert isinstance(connect(url).connection_pool.make_connection(), kind)
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("redis://h/0?foo=1", 'unknown parameter "foo". Available: client_name'),
+        ("redis://h/0?decode_responses=true", 'unknown parameter "decode_responses"'),
+        ("redis+sentinel://h/primary/0?foo=1", 'unknown parameter "foo"'),
+        ("redis://h/0?socket_timeout=x", "the value of socket_timeout is invalid"),
+        ("redis://h/0?protocol=5", "protocol must be either 2 or 3"),
+        ("redis://h/0?ssl_ca_certs=/ca", "ssl_ca_certs needs TLS"),
+        ("rediss://h/0?ssl_cert_reqs=x", "Invalid SSL Certificate Requirements Flag: x"),
+        ("rediss://h/0?ssl_ca_certs=/missing", "can't be used: .* No such file"),
+        ("rediss+sentinel://h/primary?ssl_ca_certs=/missing", "can't be used: .* No such file"),
+        ("redis://h/x", "the database must be a number"),
+        ("redis+sentinel://h/primary/x", "the database must be a number"),
+        ("redis://h:x/0", "must be a URL such as"),
+        ("redis://:?secret=x@h/0", "must be a URL such as"),
+        ("unix://redis.sock", "must be a URL such as"),
+    ],
+)
+def test_invalid_redis_url_says_what_is_wrong(url: str, why: str) -> None:
+    with pytest.raises(UserError, match=f"^REDIS_URL:? .*{why}") as refused:
+        connect(url)
+    assert "secret" not in str(refused.value)
+
+
 async def test_a_process_starts_once_redis_does_and_logs_the_wait_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,17 +187,17 @@ async def test_a_rejected_login_is_not_waited_out(redis: Redis) -> None:
 
 
 def test_sentinel_url_sets_servers_name_database_and_tls() -> None:
-    url = "rediss+sentinel://:secret@one:1,two/main/3?ssl_ca_certs=/ca.pem&sentinel_password=other"
+    url = f"rediss+sentinel://:secret@one:1,two/main/3?ssl_ca_certs={where()}&sentinel_password=o@her"
     pool = connect(url).connection_pool
     sentinels = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
     assert [(each["host"], each["port"], each["password"]) for each in sentinels] == [
-        ("one", 1, "other"),
-        ("two", 26379, "other"),
+        ("one", 1, "o@her"),
+        ("two", 26379, "o@her"),
     ]
     connection = pool.make_connection()
     assert (pool.service_name, connection.db, connection.password) == ("main", 3, "secret")
     assert isinstance(connection, SSLConnection)
-    assert connection.ssl_context.ca_certs == "/ca.pem"
+    assert connection.ssl_context.ca_certs == where()
     with pytest.raises(UserError, match=r"must name Sentinel's primary: redis\+sentinel://HOST:26379/NAME"):
         connect("redis+sentinel://one:26379")
 

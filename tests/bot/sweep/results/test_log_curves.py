@@ -235,6 +235,13 @@ async def test_read_lines_of_the_reader_have_steps_and_the_objective_at_rungs():
     assert (read["t"].names, read["t"].curve("rate")) == (("accuracy", "rate"), ())
 
 
+@pytest.mark.parametrize("at", ["inf", "nan", 1e300, -1])
+def test_read_on_with_a_time_that_cannot_be_right_has_none(at):
+    ours = LogQuery(metric="loss", strategy="min", rungs=frozenset())
+    text = f"{STAMP.format(1, 1, 'Z')} {line([1, 0.5, at, 0.5, 0.5])}\n"
+    assert read_on(LogCurve(pod="p"), text, ours, finished=False).latest == Point(1, 0.5, 0.0)
+
+
 async def test_read_curve_of_many_points_is_thinned_and_keeps_the_last():
     ours = LogQuery(metric="loss", strategy="latest", rungs=frozenset(), sources=(SOURCE,))
     kubelet = Kubelet()

@@ -76,10 +76,11 @@ def test_runs_that_are_too_many_go_or_end():
     [
         ({"metrics": frozenset(), "started": 9}, "r1"),
         ({"nested": True, "started": 9}, "r1"),
+        ({"params": frozenset({"lr"}), "started": 9}, "r1"),
         ({"started": 9}, "r2"),
     ],
 )
-def test_main_run_has_the_objective_isnt_nested_and_started_last(other, main):
+def test_main_run_has_the_objective_isnt_nested_has_the_parameters_and_started_last(other, main):
     found = main_run([a_run(), a_run(id="r2", **other)], "val_loss")
     assert found is not None
     assert found.id == main

@@ -58,7 +58,7 @@ def test_best_space_keeps_lists_nested_names_and_switches_and_no_comment_becomes
     parameters = tuple(Parameter(name=name, values=(value,)) for name, value in values.items())
     space = replace(SPACE, parameters=parameters, switches=True)
     found = parsed(space, values)
-    assert command_line(found, values) == "python train.py '--net.sizes=[64,32]' --amp --lr=1e-05"
+    assert command_line(found, values) == "python train.py --amp --lr=1e-05 '--net.sizes=[64,32]'"
     text = best_yaml(SPACE, VALUES, "branch\ncommand: rm\x00")
     assert text.startswith("# branch command: rm \ncommand:")
 

@@ -10,7 +10,7 @@ import pytest
 from bot.core.errors import UserError
 from bot.core.flags import FlagStyle
 from bot.core.request import SweepRequest
-from bot.core.space import Goal, MetricSource, command_line
+from bot.core.space import Goal, MetricSource, Parameter, command_line
 from bot.platform.config.limits import Limits
 from bot.sweep.launch.plan import plan
 from bot.sweep.spaces.describe import as_yaml, best_space, explain, first_values, launch_flags
@@ -102,21 +102,29 @@ def test_command_line_of_the_preview_is_exactly_what_a_trial_runs(style, more, s
     [
         (
             "--a.b=1",
-            ["--note=it's $5", "--epochs=10", "--optim.lr=1e-4", "--layers=[64,32]", "--use_bn=true"],
+            ["--note=it's $5", "--epochs=10", "--layers=[64,32]", "--use_bn=true", "--optim.lr=1e-4"],
         ),
         (
             "--a-b=1",
-            ["--note=it's $5", "--epochs=10", "--optim-lr=1e-4", "--layers=[64,32]", "--use-bn=true"],
+            ["--note=it's $5", "--epochs=10", "--layers=[64,32]", "--use-bn=true", "--optim-lr=1e-4"],
         ),
-        ("a.b=1", ["note=it's $5", "epochs=10", "optim.lr=1e-4", "layers=[64,32]", "use_bn=true"]),
-        ("hydra", ["note=it's $5", "epochs=10", "optim.lr=1e-4", "layers=[64,32]", "use_bn=true"]),
-        ("env", ["NOTE=it's $5", "EPOCHS=10", "OPTIM_LR=1e-4", "LAYERS=[64,32]", "USE_BN=true"]),
+        ("a.b=1", ["note=it's $5", "epochs=10", "layers=[64,32]", "use_bn=true", "optim.lr=1e-4"]),
+        ("hydra", ["note=it's $5", "epochs=10", "layers=[64,32]", "use_bn=true", "optim.lr=1e-4"]),
+        ("env", ["NOTE=it's $5", "EPOCHS=10", "LAYERS=[64,32]", "USE_BN=true", "OPTIM_LR=1e-4"]),
     ],
 )
 def test_each_style_passes_nested_names_lists_booleans_and_fixed_values(style, words):
     space = space_of(style)
     shown = shlex.split(command_line(space, first_values(space)))
     assert [word for word in shown if "decay" not in word.lower() and "=" in word] == words
+
+
+def test_class_is_passed_before_its_arguments_whichever_of_them_is_fixed():
+    named = Parameter(name="optimizer.class_path", values=("torch.optim.SGD",))
+    space = replace(space_of(), parameters=(named,), fixed={"optimizer.init_args.momentum": "0.9"})
+    passed = ["--optimizer.class_path=torch.optim.SGD", "--optimizer.init_args.momentum=0.9"]
+    assert shlex.split(command_line(space, first_values(space)))[3:] == passed
+    assert run_of(space, first_values(space))[0][1:] == passed
 
 
 def test_switches_are_bare_flags_or_nothing():

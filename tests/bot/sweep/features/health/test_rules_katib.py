@@ -10,6 +10,7 @@ from bot.core.record import Phase
 from bot.core.space import MetricSource
 from bot.sweep.features.health.collect import EvidenceCollector
 from bot.sweep.features.health.state import Health, HealthState, HealthStatus
+from bot.sweep.spaces.metrics import OTHER_WAY, TAG_RULE
 from k8s.objects import timestamp
 from k8s.pods import read_trial_pod
 from reader.__main__ import BUFFERED
@@ -98,6 +99,14 @@ def test_no_metrics_names_the_source_that_brought_nothing_and_its_fix(source, mi
     assert fix in diagnosis.fix
 
 
+# What the reader prints of PyTorch Lightning's logger, of Hugging Face's Trainer, and of Keras' callback.
+LIGHTNING = '{"metric": "lightning_logs/version_0/val_loss", "tag": "val_loss", "points": [[7, 1, 2, 1, 1]]}'
+TRANSFORMERS = '{"metric": "eval/loss", "points": [[4, 0.4, 1.0, 0.4, 0.4]]}'
+KERAS = '{"metric": "train/epoch_loss", "tag": "epoch_loss", "points": [[0, 1, 2.0, 1, 1]]}\n'
+KERAS += '{"metric": "validation/epoch_loss", "tag": "epoch_loss", "points": [[0, 1, 2.0, 1, 1]]}'
+NOT_A_METRIC = f"can't be the metric, which must be {TAG_RULE}. {OTHER_WAY}"
+
+
 @pytest.mark.parametrize(
     ("known", "hint"),
     [
@@ -105,9 +114,17 @@ def test_no_metrics_names_the_source_that_brought_nothing_and_its_fix(source, mi
             {"source": MetricSource.STDOUT, "log": "12:30:01 start\n{'eval_loss': '0.4', 'epoch': 1.0}"},
             "Did you mean eval_loss?",
         ),
-        ({"source": MetricSource.STDOUT, "log": "lr: 0.1 at 12:30\nAcc=98.4%"}, "Available: Acc and lr."),
+        (
+            {"source": MetricSource.STDOUT, "log": "lr: 0.1 at 12:30\nAcc=tensor(98.4)"},
+            "Available: Acc and lr.",
+        ),
         ({"source": MetricSource.STDOUT, "log": "step 9, loss 0.4"}, "goal=minimize`."),
-        ({"collector_log": '{"metric": "eval/loss", "points": [[1, 0.4, 1.0, 0.4, 0.4]]}'}, "eval/loss?"),
+        ({"collector_log": LIGHTNING}, "Did you mean val_loss?"),
+        (
+            {"collector_log": f"{LIGHTNING}\n{TRANSFORMERS}"},
+            f"Did you mean val_loss? `eval/loss` {NOT_A_METRIC}",
+        ),
+        ({"collector_log": KERAS}, f"goal=minimize`. `train/epoch_loss` {NOT_A_METRIC}"),
     ],
 )
 def test_no_metrics_names_the_metrics_that_were_reported(known, hint):
