@@ -63,6 +63,17 @@ async def test_threshold_is_told_once_edited_and_has_a_button():
     assert (button["text"]["text"], button["value"].split()[1]) == ("Continue without sgd", "optimizer!=sgd")
 
 
+async def test_cause_is_that_of_most_failures_not_of_the_first_one():
+    found = list(trials(lambda values: int(values["layers"]) >= 3))
+    first, *others = diagnosed(found)
+    sweep = await told(found[:3], [replace(first, key="quota", text="The disk is full.")])
+    sweep = await told(found, others, sweep)
+    assert "Out of GPU memory (80 GiB): *7 of 7*" in shown(sweep).text
+    assert (
+        "Out of GPU memory" in shown(await told(found, [replace(first, trial="t9", key="other")], sweep)).text
+    )
+
+
 async def test_pair_has_a_button_to_leave_out_each_of_its_sides():
     def fails(values):
         return int(values["layers"]) >= 3 and values["optimizer"] == "adam"
