@@ -336,6 +336,10 @@ def test_refused_pod_names_who_rejected_it(message, diagnosis):
             "the namespace's LimitRange: maximum memory usage per Container is 16Gi, but limit is 64Gi",
         ),
         (real_messages.GATEKEEPER, "the policy of webhook `validation.gatekeeper.sh` doesn't allow it"),
+        (
+            "failed quota: team: must specify limits.cpu for: a,b; limits.memory for: a",
+            "the namespace's quota requires `limits.cpu` and `limits.memory` to be set",
+        ),
     ],
 )
 def test_refused_pod_names_the_policy(message, why):
