@@ -168,7 +168,7 @@ def _class_fix(evidence: TrialEvidence) -> str:
 
 
 def unspecified(words: str) -> str:
-    """Return what a quota requires and containers don't set, of `limits.cpu for: a,b; limits.memory for: a`."""
+    """Name what a quota requires and containers don't set, of `limits.cpu for: a; limits.memory for: a,b`."""
     return listed(f"`{name}`" for name in UNSPECIFIED.findall(words.partition("must specify ")[2]))
 
 

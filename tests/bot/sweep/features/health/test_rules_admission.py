@@ -161,7 +161,7 @@ LABEL = "kubectl label namespace kubeflow katib.kubeflow.org/metrics-collector-i
 RESTORE_KATIB = (  # its webhook rejects the controller's own new pod while the label is there
     f"Ask an admin to restore Katib, such as by `{LABEL}- && "
     "kubectl -n kubeflow rollout restart deployment katib-controller && "
-    f"kubectl -n kubeflow rollout status deployment katib-controller && {LABEL}=enabled`"
+    f"kubectl -n kubeflow rollout status deployment katib-controller && {LABEL}=enabled`."
 )
 NEVER_ENOUGH_MEMORY = (
     "The trial can never start: it requests limits.memory=512Gi, and the namespace quota is 256Gi."
