@@ -38,7 +38,10 @@ QUEUE = (
     "tests/bot/platform/storage/test_work_queue_versions.py",
 )
 SUPPLY = ("tests/bot/workspaces/elastic/test_supply.py",)
-SCALER = ("tests/bot/workspaces/elastic/test_stories.py",)
+SCALER = (
+    "tests/bot/workspaces/elastic/test_stories.py",
+    "tests/bot/workspaces/elastic/test_message.py",
+)
 CAPACITY = ("tests/bot/measure/capacity/test_nodes.py", "tests/bot/measure/capacity/test_measure.py")
 CLUSTERS = ("tests/bot/sweep/launch/test_cluster_choice.py",)
 HOURS_BY_PURPOSE = (
@@ -87,6 +90,7 @@ TARGETS = {  # file -> the tests that must fail
         *PHASES,
         *DEADLINE,
         "tests/bot/sweep/decisions/test_required_changes.py",
+        "tests/bot/sweep/lifecycle/test_texts.py",
     ),
     "bot/sweep/lifecycle/trouble.py": ("tests/bot/sweep/lifecycle/test_trouble.py",),
     "bot/sweep/model/time_left.py": LIVE_VALUES,
@@ -145,6 +149,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/text/masking.py": ("tests/bot/text/test_masking.py",),
     "bot/platform/config/permissions.py": (
         "tests/bot/platform/config/test_permissions.py",
+        "tests/bot/platform/config/test_team_limits.py",
         "tests/bot/sweep/features/approval/test_approval.py",
     ),
     "bot/platform/config/teams.py": (
@@ -221,7 +226,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/workspaces/environments/test_machines.py",
         "tests/bot/workspaces/environments/test_requests.py",
     ),
-    "bot/operate/causes.py": ("tests/bot/operate/test_causes.py",),
+    "bot/operate/causes.py": ("tests/bot/operate/test_causes.py", "tests/bot/operate/test_inspect.py"),
     "bot/workspaces/reservations/models.py": (
         "tests/bot/workspaces/reservations/test_models.py",
         "tests/bot/workspaces/reservations/test_command.py",
@@ -385,10 +390,6 @@ EQUIVALENT = {
         "bot/platform/storage/work_queue.py",
         "pause = ttl / 4",
     ): "renews more often",
-    (
-        "bot/workspaces/elastic/supply.py",
-        "shape = json.dumps([pod.priority, pod.preempts, pod.needs, pod.placement], sort_keys=False)",
-    ): "pods with their needs in another order are looked at once more",
     ("bot/sweep/results/pairs.py", "RESAMPLES = 2001"): "a number of about this size",
     (
         "bot/sweep/results/pairs.py",
@@ -646,4 +647,44 @@ EQUIVALENT = {
         "bot/platform/storage/requests.py",
         'return self._key("handled", blake2b(b"%b %b" % (to.encode(), request), digest_size=17).hexdigest())',
     ): "a length of about this size",
+    (
+        "bot/sweep/features/webhooks/deliver.py",
+        "TIMEOUT = aiohttp.ClientTimeout(total=16)  # seconds of one request",
+    ): "a time of about this length",
+    ("bot/workspaces/environments/idle_job.py", "TTL = timedelta(days=2)"): "a time of about this length",
+    (
+        "bot/platform/storage/requests.py",
+        'return max(await self._redis.pttl(self._key("held", to)), 0) / 1001',
+    ): "a thousandth shorter",
+    (
+        "bot/remote/client.py",
+        (
+            "RETRY = Retry(base=1, factor=3, max=16, jitter=0.5, attempts=6)"
+            "  # for half a minute, as a rollout takes"
+        ),
+    ): "times of about this length",
+    (
+        "bot/platform/storage/requests.py",
+        'await self._redis.set(self._key("held", to), "1", px=max(int(seconds * 1000), 2))',
+    ): "a millisecond longer",
+    (
+        "bot/measure/gpus/overrequest.py",
+        "if cpu is not None and cpu >= need.cpu_requested:",
+    ): "sets the value that it has",
+    (
+        "bot/platform/config/teams.py",
+        "return start.end() if start else 1",
+    ): "no other pattern matches one character only",
+    (
+        "bot/sweep/features/budget/decide.py",
+        "return timedelta(seconds=max(1.0, left / pods)) if left >= 0 and pods else None",
+    ): "what is left is hardly ever exactly nothing",
+    (
+        "bot/sweep/results/warm_start.py",
+        "if best is None or rank >= best:",
+    ): "of two that ended at the same moment, either is the latest",
+    (
+        "bot/measure/capacity/nodes.py",
+        "MAX_WAITING = 301  # pods, the oldest; more of them change no decision",
+    ): "a limit of about this size",
 }

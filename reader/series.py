@@ -93,7 +93,7 @@ class Series:
         Katib takes the min and max of all rows, so these must be finite where one is, and as `latest` any of
         the rows with the latest time, so all times differ.
         """
-        kept = {s for s in (self.first, self.least, self.greatest, self.last) if s}
+        kept = {s for s in (self.last, self.first, self.least, self.greatest) if s}  # of equal ones, the last
         before, rows = datetime.min.replace(tzinfo=UTC), []
         for each in sorted(kept, key=lambda s: (s is self.last, s.at, s.step)):
             before = max(_time(each.at), before + timedelta(microseconds=1))

@@ -95,7 +95,7 @@ class ConfigReport:
             return
         await _post(_rejected(text(why)), self._clients)
         await self._redis.set(f"{REPORTED_KEY}:{key}", "1", ex=DAY)
-        await self._redis.set(REPORTED_KEY, key, ex=DAY)
+        await self._redis.set(REPORTED_KEY, key)
 
 
 def _rejected(why: str) -> str:

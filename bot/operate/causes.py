@@ -134,12 +134,12 @@ def stuck_deletion(facts: SweepFacts) -> Finding | None:
         names = ", ".join(blocked.finalizers)
         text = f"Cleanup waits for {_named(blocked)}: finalizer {names} has blocked its deletion"
         patch = """--type=merge -p '{"metadata":{"finalizers":null}}'"""
-        command = f"`kubectl -n {blocked.namespace} patch {blocked.kind.lower()} {blocked.name} {patch}`"
+        command = f"`{_kubectl('patch', blocked)} {patch}`"
         fix = f"Restart the controller that owns the finalizer. If it's gone: {command}"
         return Finding(f"{text} for {age(blocked.deleted or facts.now, facts.now)}.", fix)
     if stuck and facts.phase is Phase.STOPPING:
         since = age(stuck[0].deleted or facts.now, facts.now)
-        fix = f"`kubectl -n {stuck[0].namespace} describe {stuck[0].kind.lower()} {stuck[0].name}`"
+        fix = f"`{_kubectl('describe', stuck[0])}`"
         return Finding(f"Cleanup has waited {since} for {_named(stuck[0])}.", f"Check its node: {fix}")
     return None
 
@@ -246,6 +246,11 @@ def waits_for(facts: SweepFacts) -> str:
     running = f"{counted(progress.running, 'trial')} running, {progress.finished} finished"
     words = done.get(record.phase, running)
     return f"No trouble found: {words}."
+
+
+def _kubectl(verb: str, obj: ObjectFacts) -> str:
+    kind = obj.kind.split()[-1].lower()  # a suggestion pod is a pod
+    return f"kubectl -n {obj.namespace} {verb} {kind} {obj.name}"
 
 
 def _named(obj: ObjectFacts) -> str:

@@ -219,7 +219,7 @@ def _git(top: Path, *words: str, env: Mapping[str, str] | None = None) -> str:
     """Return the output. Raises UserError with git's own words."""
     try:
         done = subprocess.run(
-            ["git", *words],
+            ["git", "-c", "log.showSignature=false", *words],
             cwd=top,
             env=os.environ | (env or {}),
             stdin=subprocess.DEVNULL,

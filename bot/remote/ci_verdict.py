@@ -7,6 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from bot.core.seeds import statistics
+from bot.sweep.results.ranking import clipped
 from bot.text.wording import counted, printable
 
 MIN_PAIRS = 3  # the interval of two is so wide that it confirms nearly every value
@@ -26,8 +27,10 @@ class Verdict:
 
 def pairs(base: Iterable[Trial], new: Iterable[Trial]) -> tuple[Pair, ...]:
     """Return the values of trials with the same parameters, in an order that doesn't depend on them."""
-    known = {_parameters(each): each["value"] for each in base if each["value"] is not None}
-    values = {_parameters(each): each["value"] for each in new if each["value"] is not None}
+    known, values = (
+        {_parameters(each): clipped(each["value"]) for each in trials if each["value"] is not None}
+        for trials in (base, new)
+    )
     both = sorted(known.keys() & values.keys(), key=_order)
     return tuple((" ".join("=".join(each) for each in one), known[one], values[one]) for one in both)
 

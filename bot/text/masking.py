@@ -76,7 +76,7 @@ FORMS = (
     *_forms("one-time URLs of Slack", r"(ticket=)[\w-]+", r"(hooks\.slack\.com/)[\w/-]+"),
     *_forms("Sweepbot's own tokens", r"()swb_[\w-]{20,}"),
     *_forms("secrets of webhooks", r"()whsec_[A-Za-z0-9+/]{20,}=*"),
-    *_forms("GitHub tokens", r"()gh[pousr]_[A-Za-z0-9]{20,}", r"()github_pat_\w{20,}"),
+    *_forms("GitHub tokens", r"()gh[pour]_[A-Za-z0-9]{20,}", r"()ghs_[\w.-]{20,}", r"()github_pat_\w{20,}"),
     *_forms("GitLab tokens", r"()gl(?:pat|ptt|dt|rt|cbt|oas|ft|soat)-[\w.-]{16,}"),
     *_forms("Hugging Face tokens", r"()hf_[A-Za-z0-9]{20,}"),
     *_forms("Weights & Biases keys", r"()wandb_v1_\w{20,}"),

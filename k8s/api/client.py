@@ -261,22 +261,19 @@ class KubernetesClient:
         labels: str = "",
         since: str,
         timeout: float,  # noqa: ASYNC109 - enforced by the server
-        silence: float | None = None,
         on_open: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
         """Yield ADDED, MODIFIED, and DELETED after the resourceVersion `since`, for `timeout` seconds.
 
         `on_open` is called once the server has accepted the watch.
 
-        BOOKMARK, about once a minute, has only a newer resourceVersion; a kind without changes since the
-        server started gets none. Raises ApiError.expired if `since` is too old, UnreachableError if the
-        server doesn't end the watch in time, or sends nothing for `silence` seconds.
+        BOOKMARK, about once a minute, has only a newer resourceVersion; a kind without changes after `since`
+        gets none. Raises ApiError.expired if `since` is too old, UnreachableError if the
+        server doesn't end the watch in time.
         """
         query = {"watch": True, "resourceVersion": since, "labelSelector": labels}
         query |= {"allowWatchBookmarks": True, "timeoutSeconds": round(timeout)}
-        limits = aiohttp.ClientTimeout(
-            total=timeout + WATCH_MARGIN, sock_connect=CONNECT_TIMEOUT, sock_read=silence
-        )
+        limits = aiohttp.ClientTimeout(total=timeout + WATCH_MARGIN, sock_connect=CONNECT_TIMEOUT)
         response = await self._send("GET", object_path(kind, namespace), query, limits=limits)
         _probe(response)
         try:

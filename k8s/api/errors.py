@@ -18,7 +18,8 @@ class ApiError(SweepbotError):
     wait: float = field(default=0, compare=False)  # seconds of Retry-After, up to 60
 
     def __str__(self) -> str:
-        return f"{self.message} ({self.status}{' ' * bool(self.reason)}{self.reason})"
+        said = f"{self.message} ({self.status}{' ' * bool(self.reason)}{self.reason})"
+        return f"the API server rejects Sweepbot's credentials: {said}" if self.status == 401 else said
 
     @property
     def absent(self) -> bool:

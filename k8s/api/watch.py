@@ -3,10 +3,11 @@
 List, then watch from the list's resourceVersion, and after that from where the last watch ended. List again
 if the resourceVersion is too old for the server, or newer than the server's own.
 
-A silent connection isn't necessarily dead: the server sends no bookmarks for a kind that hasn't changed since
-the server started. The kernel's probes show within a minute that its peer is gone. A proxy between can answer
-them for a dead server, so watches end after four minutes, and a connection is alive if each ends in time.
-After a watch with a bookmark each minute, the next one is dead as soon as it has none.
+A silent connection isn't necessarily dead: the server sends no bookmarks while no object of the kind has
+changed since the watch's resourceVersion. The kernel's probes show within a minute that its peer is gone. A
+proxy between can answer them for a dead server, so watches end after four minutes, and a connection is alive
+if each ends in time. After a watch with a bookmark each minute, the next one is dead once it had one, or a
+change, and then has none.
 """
 
 import asyncio
@@ -104,20 +105,23 @@ class _Watch:
             labels=self.labels,
             since=self.since,
             timeout=WATCH_SECONDS,
-            silence=NO_BOOKMARK if self.steady else None,
             on_open=self._opened,
         )
-        self.steady = False
+        was_steady, self.steady = self.steady, False
         try:
-            async with aclosing(changes):
+            async with aclosing(changes), asyncio.timeout(None) as silence:
                 async for change in changes:
                     changed = True
+                    if was_steady:
+                        silence.reschedule(asyncio.get_running_loop().time() + NO_BOOKMARK)
                     if change[0] == "BOOKMARK":
                         last, longest = monotonic(), max(longest, monotonic() - last)
                     self._take(*change)
-        except UnreachableError:
+        except (TimeoutError, UnreachableError) as error:
             if monotonic() - began > RETRY.max:  # a proxy ends silent connections: watch again soon
                 self.failures = 0
+            if isinstance(error, TimeoutError):
+                raise UnreachableError(f"the API server sent nothing for {NO_BOOKMARK:.0f} s") from None
             raise
         ended = monotonic()
         lasted = ended - began

@@ -83,7 +83,7 @@ def unmatched(pod: Manifest, labels: Mapping[str, str]) -> list[str]:
 
 def _choices(pod: Manifest) -> Iterator[tuple[str, list[str]]]:
     required = pod.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {})
-    for term in required.get("nodeSelectorTerms", ())[:1]:  # trials have one
+    for term in required.get("nodeSelectorTerms", ()):  # trials have one
         for each in term.get("matchExpressions", ()):
             yield each["key"], each["values"]
 

@@ -122,10 +122,10 @@ async def test_watch_times_out_after_a_bookmark(place: Place) -> None:
 
     A server under load can end a watch before its bookmark, or before the change; then another is opened.
     """
-    await place.cluster.create(place.a_map("before"))  # of a kind that never changed there are no bookmarks
     seen: list[tuple[str, str]] = []
     for number in range(10):
         since, seen = await version_of(place), []
+        await place.cluster.create(place.a_map(f"before-{number}"))  # without a change there is no bookmark
         changes = place.cluster.watch("ConfigMap", place.namespace, labels=BOT, since=since, timeout=3)
         async for what, obj in changes:
             seen.append((what, obj["metadata"].get("name", "")))

@@ -46,6 +46,10 @@ def test_rows_of_one_moment_have_different_times_and_the_last_one_comes_last():
         ("1970-01-01T00:00:00.000001Z", "loss", "1.0"),
         ("1970-01-01T00:00:00.000002Z", "loss", "3.0"),
     ]
+    made = Series("loss")
+    for value in (1.0, 2.0, 0.0, 1.0):  # the last one equals the first
+        made.add(Scalar("loss", 0, value, 0.0))
+    assert made.rows()[-1][2] == "1.0"
 
 
 def test_last_value_of_a_restarted_training_is_that_of_the_later_time():

@@ -34,7 +34,7 @@ class DirectCluster:
     async def list(self, kind, namespace, *, labels="", fields="", only=None):
         if kind not in {known.name for known in self.store.kinds()}:
             raise ApiError(404, "", f"this cluster does not know {kind}: is it installed?")
-        matches = matcher(kind, namespace or None, {"labelSelector": labels})
+        matches = matcher(kind, namespace or None, {"labelSelector": labels, "fieldSelector": fields})
         found = filter(matches, self.store.peek(kind, namespace or None))
         return [obj for obj in found if only is None or only(obj)]  # the store's own, as `watch` yields them
 

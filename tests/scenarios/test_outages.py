@@ -10,6 +10,7 @@ from bot.core.record import Phase
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.storage import sweep_configmap
 from k8s.api.errors import ApiError, UnreachableError
+from k8s.objects import SWEEP_LABEL, true_conditions
 from tests.bot.factories import ADMIN, NOW, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
@@ -81,6 +82,23 @@ async def test_cancel_by_a_second_user_names_the_first(simulation):
         simulation.last.cancelled_by,
         len(simulation.slack.ephemeral_messages),
     ) == (Phase.CANCELLED, OWNER, 1)
+
+
+@pytest.mark.parametrize("kinds", [("Trial",), ("Trial", "Job"), ("Trial", "Job", "Pod")])
+async def test_cancel_stops_trials_that_lost_their_labels(simulation, kinds):
+    """As by `kubectl label --all`. Katib creates the Job of a trial that isn't stopped again, without end."""
+    await has_its_image(simulation)
+    await rounds(simulation, 8)
+    assert len(simulation.gpus_held()) == 2
+    for kind in kinds:
+        for obj in simulation.kubernetes.list(kind, "sweeps", {SWEEP_LABEL: SWEEP}):
+            where = (kind, "sweeps", obj["metadata"]["name"])
+            simulation.kubernetes.patch(*where, {"metadata": {"labels": {SWEEP_LABEL: None}}})
+    await cancel(simulation)
+    await rounds(simulation, 8)
+    assert (simulation.last.phase, simulation.gpus_held()) == (Phase.CANCELLED, [])
+    killed = [true_conditions(each) for each in simulation.kubernetes.list("Trial")]
+    assert ["Killed" in each for each in killed] == [True, True]
 
 
 async def test_unreachable_git_host_is_reported_ephemerally(simulation):

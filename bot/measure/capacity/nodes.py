@@ -130,7 +130,7 @@ def _holds(node: OpenNode, pod: GpuPod) -> bool:
 
 def _candidates(pod: Manifest, resource: str, capacity: NodeCapacity) -> list[Node]:
     """Return the nodes on which a pod can run; computed once for pods that are alike."""
-    key = json.dumps([resource, pod], sort_keys=True)
+    key = json.dumps([resource, pod])
     if key not in capacity.known:
         capacity.known[key] = [node for node in capacity.nodes if admits(node.open, pod, resource)]
     return capacity.known[key]

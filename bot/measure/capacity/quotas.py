@@ -119,18 +119,23 @@ def _unused(queue: Manifest, resource: str, queues: Queues) -> int | None:
     quota = _quota(queue, resource)
     if quota is None:
         return None
-    nominal, borrowing = quota
+    nominal, borrowing, kept = quota
     used = _used(queue, resource)
     if not (cohort := _cohort(queue)):
         return nominal - used
     members = [each for each in queues.above.values() if _cohort(each) == cohort]
-    total = sum(found[0] for each in members if (found := _quota(each, resource)))
-    free = total - sum(_used(each, resource) for each in members)
+    free = max(0, kept - used) + sum(_lent(each, resource) for each in members)
     return free if borrowing is None else min(free, nominal + borrowing - used)
 
 
-def _quota(queue: Manifest, resource: str) -> tuple[int, int | None] | None:
-    """Return nominal quota and borrowing limit of all flavors; None without this resource."""
+def _lent(queue: Manifest, resource: str) -> int:
+    """Return how many GPUs a ClusterQueue adds to those that its cohort has free; below 0, it borrows."""
+    nominal, _, kept = _quota(queue, resource) or (0, None, 0)
+    return nominal - max(kept, _used(queue, resource))
+
+
+def _quota(queue: Manifest, resource: str) -> tuple[int, int | None, int] | None:
+    """Return nominal quota, borrowing limit, and what is never lent, of all flavors; None without any."""
     found = [
         each
         for group in queue["spec"].get("resourceGroups") or ()
@@ -142,7 +147,10 @@ def _quota(queue: Manifest, resource: str) -> tuple[int, int | None] | None:
         return None
     limits = [each.get("borrowingLimit") for each in found]
     borrowing = None if None in limits else sum(_whole(each) for each in limits)
-    return sum(_whole(each.get("nominalQuota", 0)) for each in found), borrowing
+    nominal = [_whole(each.get("nominalQuota", 0)) for each in found]
+    lending = [_whole(each.get("lendingLimit", own)) for each, own in zip(found, nominal, strict=True)]
+    kept = sum(max(0, own - lent) for own, lent in zip(nominal, lending, strict=True))
+    return sum(nominal), borrowing, kept
 
 
 def _used(queue: Manifest, resource: str, key: str = "total") -> int:

@@ -18,7 +18,6 @@ from bot.platform.commands.words import ARTICLES, FILLERS, clean, stem, words_of
 
 ENOUGH = 2  # the score of a word that asks for a command, or of two that support it
 ABOUT = 2  # what the subject of a table counts
-MAX_KEY = 20  # characters of a mistyped command that is compared with known ones
 SIMILARITY = 0.7  # 0 to 1, of a mistyped command
 SMALL = {*ARTICLES, "", "is", "are", "was", "were", "be", "am", "of", "this"}  # between words in one order
 UNSAID = {
@@ -135,8 +134,6 @@ def _mistyped(word: str, tables: Iterable[Table]) -> list[Scored]:
     """Return the commands that the first word of a text is like: `stauts`."""
     named = [(table, each) for table in tables for each in table.commands if each.name]
     heads = {each.name.partition(" ")[0] for _, each in named}
-    is_compared = (
-        len(word) < MAX_KEY and word not in FILLERS and not word.endswith("ed")
-    )  # `cancelled` was done
+    is_compared = word not in FILLERS and not word.endswith("ed")  # `cancelled` was done
     near = get_close_matches(word, heads, 1, SIMILARITY) if is_compared else []
     return [Scored(ENOUGH, table, each) for table, each in named if each.name in near]

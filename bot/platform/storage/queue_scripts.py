@@ -145,7 +145,6 @@ local function pop(worker, most, has_odd)
     if not reported and count <= most + 2 then
       if count < 2 or not suspect_runs() then return name, count, why, popped[2] end
       call('ZADD', delayed, now + 1000, name)
-      soonest = math.min(soonest, now + 1000)
     end
     if count == 0 then call('HDEL', starts, name) else call('HSET', starts, name, count) end
     call('HDEL', left, name)

@@ -286,6 +286,7 @@ QUEUED = {Action.RAISE, Action.LOWER, Action.MOVE, Action.HOLD, Action.UNHOLD}
 PAUSES = {Action.PAUSE, Action.PAUSE_NOW}
 APPROVALS = {Action.APPROVE, Action.DECLINE}
 OF_ENDED = {Action.EXTEND, Action.PROMOTE, Action.BISECT}
+NEEDS_END = {Action.PROMOTE, Action.COMPARE}
 FOR_ACTIVE = {Action.CANCEL, Action.KILL, Action.DRAIN, Action.RESUME, Action.OPEN, Action.RETRY, *PAUSES}
 FOR_ACTIVE |= QUEUED | APPROVALS | {Action.BUDGET}
 NONE_FITS = {
@@ -345,6 +346,8 @@ def choose(parsed: ParsedCommand, user: str, sweeps: Sequence[SweepSummary], con
     each = (replace(parsed, sweep=other, others=()) for other in parsed.others)
     others = tuple(_chosen(other, user, sweeps, config).sweep for other in each)
     found = replace(_chosen(parsed, user, sweeps, config), others=others)
+    if twice := [each for each in others if each == found.sweep or others.count(each) > 1]:
+        raise UserError(f"Two of the names mean `{twice[0]}`. Name each sweep once, by more of its name.")
     if found.action is Action.RETRY and any(s.id == found.sweep and not s.live for s in sweeps):
         raise UserError(f"`{found.sweep}` has ended. Run it again: `/sweep rerun {found.sweep}`.")
     return found
@@ -385,6 +388,8 @@ def _fitting(
         fits = live if action in FOR_ACTIVE else ended
         return [s for s in fits if controls(user, s.user, config)] or fits or found
     mine = [s for s in found if s.user == user]
+    if action in NEEDS_END:
+        return [s for s in mine if not s.live] or mine or ended or found
     return [s for s in mine if s.live] or mine or live or found
 
 

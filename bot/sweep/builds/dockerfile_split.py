@@ -19,8 +19,8 @@ ABOVE = SETTING_INSTRUCTIONS | {"USER"}
 # All directories above the code's are in that layer, too.
 DELICATE = {
     "FROM": "onbuild",  # instructions that the base image adds
-    "RUN": r"\b(chown|chgrp|chmod|umask|ln|useradd|adduser)\b|\bmkdir\s+(-[pv]+\s+)?(-\w*m|--mode)"
-    r"|\binstall\s+(-\w+\s+)?(-[A-Za-z]*[dDmog]|--(mode|owner|group))|--mount=(?!type=cache)|<<",
+    "RUN": r"\b(chown|chgrp|chmod|umask|ln|useradd|adduser)\b|\bmkdir\s+([^\s;&|]+\s+){0,20}(-\w*m|--mode)"
+    r"|\binstall\s+(-\w+\s+){0,9}(-[A-Za-z]*[dDmog]|--(directory|mode|owner|group))|--mount=(?!type=cache)|<<",
 }
 SPECIAL = re.compile(r"/(bin|boot|dev|etc|home|lib\w*|media|mnt|proc|root|run|sbin|sys|tmp|var)(/|$)")
 OPEN_WORKSPACE = re.compile(r"(FROM|ARG)\b.*nvidia/(?!cuda)", re.IGNORECASE)  # all users can write to it

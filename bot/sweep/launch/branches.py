@@ -86,7 +86,7 @@ def _objection(space: SearchSpace, request: SweepRequest, config: Config) -> str
             return f"{why} Leave out the algorithm."
         return f"{why} *Fix:* Ask an admin to install it and set `search_service: true`, or name one branch."
     if request.from_ not in {None, NONE}:
-        return "draws its settings anew: the same for each branch. Remove from=, or name one branch."
+        return "draws its own settings, the same for each branch. Remove from=, or name one branch."
     if space.image:
         return "builds an image for each branch. Remove image=, or name one branch."
     if space.goals:

@@ -50,7 +50,8 @@ async def planned(order: Order, clients: Clients) -> SweepPlan:
     made = await run_in_parser_thread(plan, order, clients.settings)
     there = clients.of(made.cluster)
     await check_trial_kind(made, there)
-    return await check_capacity(order, made, there)
+    await check_capacity(order, made, there)
+    return made
 
 
 async def with_cluster(order: Order, clients: Clients) -> Order:
@@ -163,13 +164,10 @@ def _offered(model: str, resource: str) -> str:
     return f"{model}{SLICE}{found[1]}" if model and found and SLICE not in model else model
 
 
-async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> SweepPlan:
-    """Return the plan if a machine or a pool can run its trials, or if nothing is known about them.
-
-    Raises UserError, ApiError, UnreachableError.
-    """
+async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> None:
+    """Raise UserError if no machine and no pool can run the trials; ApiError and UnreachableError, too."""
     if not (plan.profile or plan.gpus):
-        return plan
+        return
     where = clients.at.config if clients.at else HOME_CLUSTER
     try:  # shared with other sweeps for a while
         nodes = await clients.clusters.reads.get((where, "Machine"), partial(list_machines, clients.trials))
@@ -177,10 +175,9 @@ async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> Swe
         if error.status != 403:
             raise
         log.info("capacity unchecked: no permission to list nodes")
-        return plan
+        return
     if refusal := capacity_refusal(order.request, plan, order.owner, clients.config, nodes):
         raise UserError(refusal, field="gpus")
-    return plan
 
 
 async def check_trial_kind(plan: SweepPlan, clients: Clients) -> None:

@@ -115,7 +115,7 @@ class _Algorithm(Choice):
 
 def _max_hours(key: str, text: str, _: Config) -> float:
     """Read hours from one minute on; the upper bound only keeps the deadline a valid date."""
-    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?([a-z]*)", text)
+    found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?|\.[0-9]{1,6}) ?([a-z]*)", text.lower())
     hours = float(found[1]) * TIMES.get(found[2] or "h", 0) if found else 0
     if not A_MINUTE <= hours <= MAX_HOURS:
         raise invalid(key, f"a number of hours from 0.02 (one minute) to {MAX_HOURS}", text)

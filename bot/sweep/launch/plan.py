@@ -35,6 +35,8 @@ from k8s.objects import OWNER_LABEL, TEAM_LABEL, label_value
 
 # Text of a command in which ; & and | don't end a program.
 NO_OPERATOR = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|`[^`]*`|\\.|\$\(.*?\)|[<>]&|&>|>\|""")
+AFTER = re.compile(r"\s*((tee|echo|true|:|cat|exit|grep|head|sleep|tail|wait)(\s|$)|$)")  # the training
+OWN_SHELL = re.compile(r"(^|[\s/])(ba|da|z)?sh(\s+-\w+)*\s+-\w*c\s+_\s*$")  # what follows isn't its script's
 DIGEST = "sha256:DIGEST-OF-THE-BUILD"  # placeholder in the plan until the image is built
 
 
@@ -252,7 +254,12 @@ def check_command(space: SearchSpace) -> None:
             f"command must be one line without a comment, because flags are appended to it; got `{command}`."
         )
     *before, last = re.split("[;&|]", NO_OPERATOR.sub("_", command))
-    if before and space.flags is not FlagStyle.ENV and re.match(r"\s*((tee|echo|true|:)(\s|$)|$)", last):
+    if OWN_SHELL.search(last) and space.flags is not FlagStyle.ENV:
+        raise UserError(
+            f"command must pass on its flags, which are appended to its end; got `{command}`. End it with "
+            """`"$@"' _`, for example `bash -c 'python train.py "$@"' _`."""
+        )
+    if before and space.flags is not FlagStyle.ENV and AFTER.match(last):
         raise UserError(
             f"command must end with the training, because flags are appended to its end; got `{command}`. "
             "Remove what follows the training; the log is kept without `tee`."

@@ -109,11 +109,10 @@ def gpus_free(sweep: SweepRecord, seen: Observation) -> bool:
 def follow_end(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     """Stop the sweep once its experiment has ended, unless Katib hasn't removed an earlier end yet."""
     plan, experiment = sweep.plan, seen.experiment
-    if plan is None or experiment is None:
+    if plan is None or experiment is None or (seen.open and not sweep.extending):
         return sweep
     if seen.open:
-        is_done = sweep.extending and not is_limited(plan, experiment)
-        return replace(sweep, extending=False) if is_done else sweep
+        return sweep if is_limited(plan, experiment) else replace(sweep, extending=False)
     if sweep.extending and sweep.progress.finished < plan.space.max_trials:
         return sweep
     if seen.live and (

@@ -38,9 +38,17 @@ async def find_experiment(plan: SweepPlan, reader: Reader) -> Experiment | None:
 async def list_trials(sweep: SweepRecord, plan: SweepPlan, reader: Reader) -> tuple[Trial, ...]:
     ref = plan.experiment_ref
     labels = f"{SWEEP_LABEL}={sweep.id},{EXPERIMENT_LABEL}={ref.name}"
-    found = await reader.list(TRIAL, ref.namespace, labels=labels)
+    return read_trials(plan, await reader.list(TRIAL, ref.namespace, labels=labels))
+
+
+def read_trials(plan: SweepPlan, found: Manifests) -> tuple[Trial, ...]:
     words = {value: label for label, value in plan.branch_values.items()}
     return read_each(status.read_trial, found, plan.space.strategies, words)
+
+
+def running_trials(experiment: Experiment) -> set[str]:
+    """Return the names of the trials that the engine counts as active; none of those that a cache has."""
+    return set(experiment.raw.get("status", {}).get("runningTrialList") or ())
 
 
 async def find_search(plan: SweepPlan, reader: Reader) -> SearchService | None:

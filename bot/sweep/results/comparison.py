@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from bot.core.seeds import statistics
 from bot.core.space import Parameter, SearchSpace
@@ -16,7 +16,7 @@ from bot.sweep.results.ranking import best
 from bot.text.number_format import hours, money
 from bot.text.wording import counted
 
-SHOWN_VALUES = 8  # of a categorical parameter
+ALIKE = 40  # characters shown before what differs
 SHOWN_DIFFERENCES = 12  # parameters
 
 
@@ -71,9 +71,10 @@ def _mean(results: SweepResults) -> str:
 def _cost(results: SweepResults) -> str:
     known = [trial.gpu_hours for trial in results.trials if trial.gpu_hours is not None]
     priced = [trial.cost for trial in results.trials if trial.cost is not None]
-    partly = "at least " * (len(known) < len(results.trials) or bool(results.omitted))
-    used = f" · {partly}{hours(sum(known))} GPU-h" if known else ""
-    return used + (f" · {partly}{money(sum(priced), results.currency)}" if priced else "")
+    every = len(results.trials) + results.omitted
+    used, cost = ("at least " * (len(each) < every) for each in (known, priced))
+    used = f" · {used}{hours(sum(known))} GPU-h" if known else ""
+    return used + (f" · {cost}{money(sum(priced), results.currency)}" if priced else "")
 
 
 def _verdict(sweeps: Sequence[SweepResults]) -> str:
@@ -119,10 +120,17 @@ def _spaces(old: SweepResults, new: SweepResults) -> str:
     changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     if not changed:
         return "*Space*: the same."
-    texts = {name: [code(facts.get(name, "none"), 120) for facts in (before, after)] for name in changed}
+    texts = {name: _differing(before.get(name, "none"), after.get(name, "none")) for name in changed}
     lines = [f"• {code(name, 60)}: {' → '.join(texts[name])}" for name in changed[:SHOWN_DIFFERENCES]]
     more = len(changed) - len(lines)
     return "\n".join(["*Space*:", *lines, *([f"{more} more"] if more else [])])
+
+
+def _differing(*texts: str) -> list[str]:
+    """Format texts, without all but the end of what they begin with alike: only so much is shown of each."""
+    alike = [*takewhile(lambda each: len({*each}) == 1, zip(*texts, strict=False))]
+    start = max(len(alike) - ALIKE, 0)
+    return [code(f"…{text[start:]}" if start else text, 120) for text in texts]
 
 
 def _facts(space: SearchSpace) -> Mapping[str, str]:
@@ -132,16 +140,15 @@ def _facts(space: SearchSpace) -> Mapping[str, str]:
         "algorithm": space.algorithm,
         "trials": str(space.max_trials),
     }
-    facts |= {parameter.name: _range(parameter) for parameter in space.parameters}
-    return facts | dict(space.fixed)
+    values = {parameter.name: _range(parameter) for parameter in space.parameters} | space.fixed
+    return facts | {f"params.{name}" if name in facts else name: text for name, text in values.items()}
 
 
 def _range(parameter: Parameter) -> str:
     if parameter.values:
-        more = ", …" if len(parameter.values) > SHOWN_VALUES else ""
-        return ", ".join(parameter.values[:SHOWN_VALUES]) + more
-    step = f", step {parameter.step:g}" if parameter.step is not None else ""
-    return f"{parameter.min:g} to {parameter.max:g}{', log' if parameter.log else ''}{step}"
+        return ", ".join(parameter.values)
+    step = f", step {parameter.step:.15g}" if parameter.step is not None else ""
+    return f"{parameter.min:.15g} to {parameter.max:.15g}{', log' if parameter.log else ''}{step}"
 
 
 def _strategy(space: SearchSpace) -> str:

@@ -10,7 +10,7 @@ from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import SHORT_COMMIT, code, commit_text, link, quoted
 from bot.sweep.results.models import SweepResults
 from bot.sweep.results.ranking import best, ranked
-from bot.sweep.results.table import MAX_CELL_SIZE, row
+from bot.sweep.results.table import MAX_CELL_SIZE, fitting, row
 from bot.text.wording import counted
 
 SHOWN_WEEKS, SWEEP_COLUMN = 26, 3
@@ -127,4 +127,4 @@ def _rows(found: History, links: Mapping[str, str]) -> list[list[Block]]:
             line = {"type": "rich_text_section", "elements": [link_to]}
             cells[SWEEP_COLUMN] = {"type": "rich_text", "elements": [line]}
         rows.append(cells)
-    return rows
+    return fitting(rows)

@@ -152,14 +152,18 @@ def trial_cells(results: SweepResults, trial: TrialResult) -> list[str]:
 
 def filled(head: list[str], lines: Iterable[list[str]]) -> list[list[Block]]:
     """Return the rows of a table, as many as Slack accepts."""
-    rows, room = list[list[Block]](), MAX_TABLE_SIZE
-    for texts in chain([head], lines):
-        cells = row(texts)
+    return fitting(row(texts) for texts in chain([head], lines))
+
+
+def fitting(rows: Iterable[list[Block]]) -> list[list[Block]]:
+    """Return the first rows, as many as Slack accepts."""
+    found, room = list[list[Block]](), MAX_TABLE_SIZE
+    for cells in rows:
         room -= len(json.dumps(cells, ensure_ascii=False)) + 2
         if room < 0:
             break
-        rows.append(cells)
-    return rows
+        found.append(cells)
+    return found
 
 
 def row(texts: list[str]) -> list[Block]:

@@ -31,6 +31,7 @@ class WeekSweep:
     gpu_hours: float
     cost: float
     complete: bool  # whether the GPU-hours of all its trials are known
+    priced: bool  # whether the cost of these is
     past: PastSweep | None
 
 
@@ -56,6 +57,7 @@ def week_sweep(results: SweepResults) -> WeekSweep:
         gpu_hours=sum(known),
         cost=sum(trial.cost or 0.0 for trial in results.trials),
         complete=len(known) == len(results.trials) and not results.omitted,
+        priced=all(trial.cost is not None for trial in results.trials if trial.gpu_hours),
         past=past_sweep(results),
     )
 
@@ -83,9 +85,10 @@ def _sums(sweeps: Sequence[WeekSweep], currency: str) -> str:
     owners = len({each.owner for each in sweeps})
     people = f"{owners} {'person' if owners == 1 else 'people'}"
     partly = "" if all(each.complete for each in sweeps) else "at least "
+    least = partly or ("" if all(each.priced for each in sweeps) else "at least ")
     used = f"{partly}{hours(sum(each.gpu_hours for each in sweeps))} GPU-hours"
     cost = sum(each.cost for each in sweeps)
-    paid = f", {partly}{money(cost, currency)}" if cost else ""
+    paid = f", {least}{money(cost, currency)}" if cost else ""
     return f"{counted(len(sweeps), 'sweep')} by {people} ended ({outcomes}); {used}{paid}."
 
 

@@ -48,7 +48,9 @@ def bounded(parameters: tuple[Parameter, ...], where: str | None) -> tuple[Param
             )
         left = _bounded(by_name[name], sign, value)
         if left is None:
-            raise UserError(f"where={name}{sign}{value} leaves no value of {name}.", field="where")
+            is_range = by_name[name].min is not None and sign == "!="
+            why = f"can't bound {name}, a range. Use < or >." if is_range else f"leaves no value of {name}."
+            raise UserError(f"where={name}{sign}{value} {why}", field="where")
         by_name[name] = left
     return tuple(by_name.values())
 
@@ -61,19 +63,17 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
         return replace(parameter, values=left) if left else None
     if bound is None or sign == "!=":
         return None
-    if parameter.integer:  # the first number that fits
-        bound = {"<": math.ceil(bound) - 1, "<=": math.floor(bound), ">": math.floor(bound) + 1}.get(
-            sign, math.ceil(bound)
-        )
-    if sign.startswith("<"):
-        high = min(high, bound)
-    elif bound > low:
-        steps = (bound - low) / parameter.step if parameter.step and bound <= high else math.inf
-        low = bound if math.isinf(steps) else low + math.ceil(steps) * (parameter.step or 1)
-    if low < high:
-        step = parameter.step if parameter.step is None or parameter.step <= high - low else None
-        return replace(parameter, min=low, max=high, step=step)
-    return Parameter(name=parameter.name, values=(str(low),)) if low == high else None
+    step = parameter.step or (1 if parameter.integer else None)
+    if step and math.isfinite((high - low) / step):  # the first, or the last, of its values that fits
+        at = round(min(max((bound - low) / step, -1), (high - low) / step + 1), 9)
+        fits = {"<": math.ceil(at) - 1, "<=": math.floor(at), ">": math.floor(at) + 1}
+        bound = low + fits.get(sign, math.ceil(at)) * step
+    low, high = (low, min(high, bound)) if sign.startswith("<") else (max(low, bound), high)
+    if low < high and (step is None or round((high - low) / step, 9) >= 1):
+        return replace(parameter, min=low, max=high)
+    is_left = low <= high and (low < high or step or "=" in sign)
+    one = Parameter(name=parameter.name, values=(str(low),), when=parameter.when)
+    return one if is_left else None
 
 
 def _fits(value: str, sign: str, text: str) -> bool:

@@ -29,7 +29,8 @@ from bot.sweep.sweeps.transient_errors import PLAN_TIMEOUT, refusal
 from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
 from k8s.api.client import Manifests
-from k8s.jobs import read_job
+from k8s.engine import Experiment, Trial, TrialState
+from k8s.jobs import JobState, read_job
 from k8s.objects import SWEEP_LABEL, ReadOnce, read_each, read_once
 from k8s.pods import Pod, read_trial_pods
 
@@ -121,6 +122,10 @@ async def _experiment(
     if experiment and experiment.request_id not in {sweep.request_id, "" if sweep.submitted else None}:
         # The objects are of an older sweep with this name; a user can remove the annotation of this one's.
         return Observation(commands=commands, foreign=True, cached=reader.cached)
+    if experiment and (sweep.phase is Phase.STOPPING or not reader.cached):
+        lost_trials, lost_jobs = await _unlabelled(plan_, clients, experiment, trials, jobs, pods)
+        trials = (*trials, *lost_trials) if lost_trials else trials
+        jobs = [*jobs, *lost_jobs] if lost_jobs else jobs
     return Observation(
         commands=commands,
         raw=RawObjects(experiment=experiment, trials=trials, jobs=jobs, pods=pods),
@@ -132,6 +137,34 @@ async def _experiment(
         nodes=plan_.nodes,
         cached=reader.cached or at_home.cached,
     )
+
+
+async def _unlabelled(
+    plan_: SweepPlan,
+    clients: SweepClients,
+    experiment: Experiment,
+    trials: tuple[Trial, ...],
+    jobs: Manifests,
+    pods: Manifests,
+) -> tuple[tuple[Trial, ...], Manifests]:
+    """Return active trials and Jobs that others name, but that lost the sweep's label.
+
+    They hold GPUs, and Katib creates the deleted Job of a trial again until the trial is stopped.
+    """
+    ref = plan_.experiment_ref
+    known = {job["metadata"]["name"] for job in jobs}
+    of_pods = {pod.job for pod in _read_pods(pods, jobs) if not (pod.finished or pod.deleted)}
+    active = {job.name for job in read_each(read_job, jobs) if job.state is JobState.ACTIVE} | of_pods
+    active = {name for name in active if name.startswith(f"{ref.name}-")}  # not of an earlier attempt
+    active |= engine.running_trials(experiment)
+
+    async def named(kind: str, names: set[str]) -> Manifests:
+        found = [clients.trials.list(kind, ref.namespace, fields=f"metadata.name={name}") for name in names]
+        return [obj for each in await asyncio.gather(*found) for obj in each]
+
+    lost = engine.read_trials(plan_, await named(engine.TRIAL, active - {trial.name for trial in trials}))
+    live = {trial.name for trial in (*trials, *lost) if trial.state is TrialState.LIVE}
+    return lost, await named(plan_.trial_kind.kind, (active | live) - known)
 
 
 def _read_pods(found: Manifests, jobs: Manifests) -> tuple[Pod, ...]:

@@ -126,7 +126,7 @@ class _FreeNodes:
             ours[pod.node].append(pod)  # the last one goes first: as in ReplicaSets, the newest unready one
         pressing, settled = list[ScheduledPod](), set[str]()
         for pod in sorted(waiting, key=lambda each: (-each.priority, each.created, each.key)):
-            shape = json.dumps([pod.priority, pod.preempts, pod.needs, pod.placement], sort_keys=True)
+            shape = json.dumps([pod.priority, pod.preempts, pod.needs, pod.placement])
             if shape in settled or self._fits_beside(pod, shape):
                 continue
             lost = self._replaced(pod, ours) if pod.priority > self.replica.priority else None

@@ -43,7 +43,7 @@ from bot.workspaces.environments.idle import (
 from bot.workspaces.environments.message import idle_warning
 from bot.workspaces.environments.record import Environment, Wanted
 from bot.workspaces.environments.spec import login, spec_of
-from k8s.api.errors import SweepbotError
+from k8s.api.errors import ApiError, SweepbotError
 from k8s.environments import JUPYTER, EnvironmentSpec
 from k8s.objects import ENVIRONMENT_LABEL, OURS, Manifest
 
@@ -138,8 +138,13 @@ class IdleJob:
         return {each.pod: each for each in pods if each.namespace == namespace}
 
     async def _cpu(self, namespace: str) -> dict[str, float | None]:
-        """Return the cores of each pod; none without metrics-server."""
-        found = await list_if_allowed("PodMetrics", namespace, self.clients)
+        """Return the cores of each pod; none without metrics-server, or while it is down."""
+        try:
+            found = await list_if_allowed("PodMetrics", namespace, self.clients)
+        except ApiError as error:
+            if error.status != 503:
+                raise
+            return {}
         return {each["metadata"]["name"]: _cores(each) for each in found}
 
     async def _server(

@@ -70,7 +70,7 @@ class Store:
         self._owned: dict[str, set[Key]] = {}  # by their owner's uid
         self._history: deque[Change] = deque(maxlen=history)
         self._queues: dict[asyncio.Queue[Change], frozenset[str]] = {}  # and the kinds each follows
-        self.changed: set[str] = set()  # kinds with any change so far
+        self.changed: dict[str, int] = {}  # the version of each kind's last change
         self._hooks: dict[str, list[Hook]] = {}
         self._events: dict[tuple[str, ...], Key] = {}
         self.journal: Callable[[Change], None] = lambda _: None  # called with each write
@@ -306,7 +306,7 @@ class Store:
                 self._owned.setdefault(uid, set()).add(place(new))
         change = Change(self.version, type_, new, old)
         self._history.append(change)
-        self.changed.add(new["kind"])
+        self.changed[new["kind"]] = self.version
         self.journal(change)
         for queue, kinds in self._queues.items():
             if new["kind"] in kinds:

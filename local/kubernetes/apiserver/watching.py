@@ -41,7 +41,8 @@ async def stream(store: Store, kind: Kind, namespace: str | None, request: web.R
     matches = matcher(kind.name, namespace, request.query)
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
-    watch = Watch(response, kind, matches, since or store.version)
+    start = since or store.version
+    watch = Watch(response, kind, matches, start)
     try:
         queue = store.follow(watch.seen)
     except Refused as expired:  # the real server has also sent status 200 by then
@@ -52,8 +53,8 @@ async def stream(store: Store, kind: Kind, namespace: str | None, request: web.R
             await watch.push(Change(watch.seen, "ADDED", obj, None))
         # A watch from a future version gets nothing, not even bookmarks, until that version.
         wants = request.query.get("allowWatchBookmarks") in ("1", "true") and since <= store.version
-        # The real watch cache sends none before the first event of that kind.
-        bookmarks = lambda: wants and kind.name in store.changed  # noqa: E731
+        # The real watch cache sends none before the first event of that kind after the watch's version.
+        bookmarks = lambda: wants and store.changed.get(kind.name, 0) > start  # noqa: E731
         await watch.run(queue, float(request.query.get("timeoutSeconds") or LONGEST), bookmarks)
     finally:
         store.unfollow(queue)

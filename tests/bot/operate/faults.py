@@ -241,7 +241,7 @@ FAULTS = [
         (api_down, "Kubernetes API", "broken", "is unreachable", "kubectl version"),
     ],
     [
-        (api_token, "Kubernetes API", "broken", "Unauthorized", "KUBECONFIG"),
+        (api_token, "Kubernetes API", "broken", "rejects Sweepbot's credentials", "KUBECONFIG"),
     ],
     [
         (no_kubeconfig, "Kubernetes API", "broken", "can't connect", "KUBECONFIG"),

@@ -80,6 +80,14 @@ async def test_config_report_posts_once_per_version_and_once_when_mended(workers
     assert [text.partition(" ")[0] for _, text in channel.posts] == [":warning:", ":white_check_mark:"]
 
 
+async def test_config_report_says_after_days_that_the_file_is_valid_again(workers, channel, redis):
+    await workers[0].sees("v2", "broken")
+    for key in [each async for each in redis.scan_iter() if await redis.ttl(each) > 0]:
+        await redis.delete(key)
+    await workers[0].sees("v3", "")
+    assert [text.partition(" ")[0] for _, text in channel.posts] == [":warning:", ":white_check_mark:"]
+
+
 async def test_config_report_in_a_closed_channel_is_not_repeated(workers, channel):
     channel.refuses = True
     await workers[0].sees("v2", "broken")

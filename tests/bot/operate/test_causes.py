@@ -142,6 +142,14 @@ def test_deletion_is_stuck_after_a_minute(phase, seconds, finalizers, text):
     assert text in cause(a_sweep(phase), objects=(pod,)).text
 
 
+def test_command_about_a_stuck_deletion_has_a_kind_of_kubernetes():
+    for finalizers in ((), ("a/b",)):
+        pod = an_object("Suggestion pod", deleted=NOW - 2 * MINUTE, finalizers=finalizers)
+        assert "kubectl -n sweeps" in (fix := cause(a_sweep(Phase.STOPPING), objects=(pod,)).fix)
+        assert " pod x" in fix
+        assert "suggestion" not in fix
+
+
 @pytest.mark.parametrize(
     ("phase", "state", "seconds", "is_cause"),
     [

@@ -119,6 +119,9 @@ def test_wait_returns_a_sweep_that_needs_a_person(server, sweepbot):
 
 
 def test_method_returns_what_its_operation_answers(server, sweepbot):
+    server.answers = [(200, {}, '{"answer": 1, "sweeps": [], "next": null}')]
+    assert list(sweepbot.list(1)) == []
+    assert server.calls.pop()[1] == "/api/v1/sweeps?limit=1"
     server.answers = [(200, {}, '{"answer": 1}')]
     calls = {
         "POST /plans": sweepbot.plan("branch=main"),

@@ -93,6 +93,18 @@ def _oddly_renamed(folder):
     git(folder, "mv", "# branch.head", "odd.py")
 
 
+def _signed(folder):
+    """As with `log.showSignature`, by which git also prints what it finds about a signature."""
+    known = git(folder, "cat-file", "commit", "HEAD")
+    parts = ("-----BEGIN SSH SIGNATURE-----", "VQ==", "-----END SSH SIGNATURE-----")
+    signed = known.replace("\n\n", "\ngpgsig " + "\n ".join(parts) + "\n\n", 1)
+    made = ["git", "hash-object", "-t", "commit", "-w", "--stdin"]
+    done = subprocess.run(made, cwd=folder, input=signed, capture_output=True, text=True, check=True)
+    git(folder, "reset", "--hard", done.stdout.strip())
+    git(folder, "config", "log.showSignature", "true")
+    _edited(folder)
+
+
 def _state(folder):
     """What is the person's own: files, index, branches, and what is checked out."""
     files = {
@@ -112,7 +124,7 @@ def _state(folder):
     "change",
     [
         *(_edited, _staged, _untracked, _deleted, _committed, _overtaken, _renamed, _detached, _never_pushed),
-        *(_of_a_local_branch, _oddly_renamed),
+        *(_of_a_local_branch, _oddly_renamed, _signed),
     ],
 )
 def test_checkout_that_is_not_pushed_is_launched_from_a_branch_of_its_own(checkout, change):

@@ -337,6 +337,8 @@ def test_pairs_are_trials_with_the_same_parameters_and_a_value():
     base = [*trials((1.0, 2.0, None)), {"parameters": {"seed": "10"}, "value": 5.0}]
     new = [*reversed(trials((4.0, None, 6.0))), {"parameters": {"seed": "10"}, "value": 7.0}]
     assert pairs(base, new) == (("seed=0", 1.0, 4.0), ("seed=10", 5.0, 7.0))
+    diverged = pairs(trials((1.0, 1e308, 2.0)), trials((1.0, -1e308, -1.7e308)))
+    assert verdict(diverged, "minimize", "main", 1).text.startswith("**Undecided**")
     fewer = verdict([("a", 1.0, 0.95)] * 3, "maximize", "main", 1).text
     assert fewer.startswith("**Worse**: 5.00% worse than `main` on average of 3 pairs")
     assert "mean of `main` is 0" in verdict([("a", 0.0, 1.0)] * 3, "minimize", "main", 1).text

@@ -189,10 +189,12 @@ def test_document_lists_every_command():
     }
 
 
-def test_watch_continues_when_the_connection_is_closed(server, run):
+def test_watch_continues_when_the_connection_is_closed(server, run, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(client, "time", SimpleNamespace(sleep=pauses.append))
     server.answers = [
         (200, {}, ": hello\n\n" + event() + event(state="stopping")[:40]),
-        problem(503, "Redis doesn't answer.", **{"Retry-After": "0"}),
+        problem(503, "Redis doesn't answer.", **{"Retry-After": "7"}),
         (
             200,
             {},
@@ -206,7 +208,7 @@ def test_watch_continues_when_the_connection_is_closed(server, run):
         f"  Branch:  main @ {'c' * 40}",
         "  Best:    lr=0.01",
     ]
-    assert code == 1
+    assert (code, pauses) == (1, [0, 7])
     assert "closed the connection. Retrying." in err
 
 

@@ -31,6 +31,8 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         ("https://ada:hun,ter2@index,llama@v2", "https://***@v2"),
         (f"key: whsec_{LONG}=", "key: ***"),
         (f"remote: ghp_{LONG} refused", "remote: *** refused"),
+        (f"remote: ghs_{LONG} refused", "remote: *** refused"),
+        (f"ghs_123456_eyJhbGciOiJS.eyJpc3MiOiIx.{LONG}-_ refused", "*** refused"),
         (f"github_pat_{LONG}", "***"),
         ("glpat-abcdEFGH12345678", "***"),
         (f"hf_{LONG}", "***"),
@@ -82,6 +84,7 @@ def test_mask_hides_secrets_only(text, shown):
 @cases(
     "text",
     [
+        "",
         "nothing",
         "git@github.com:acme/digits.git and ssh://git@github.com/acme/digits.git",
         "lr-brave-otter-1,succeeded,s3://digits,llama@v2,0.5",  # a row of CSV

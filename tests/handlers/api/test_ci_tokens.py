@@ -271,6 +271,18 @@ async def test_run_has_so_many_calls_a_minute_whatever_its_tokens(call, issuer):
     assert statuses == [200] * CALLS_PER_MINUTE + [429]
 
 
+async def test_stream_of_a_job_lasts_as_long_as_its_rule(api, context, issuer, monkeypatch):
+    monkeypatch.setattr("handlers.api.events.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("handlers.api.events.COMMENT_SECONDS", 0.01)
+    sweep = await stored(context, Phase.RUNNING)
+    headers = {"Authorization": f"Bearer {issuer.token()}"}
+    async with asyncio.timeout(60), api.get(f"/api/v1/sweeps/{sweep.id}/events", headers=headers) as stream:
+        for _ in range(3):
+            assert b"still here" in await stream.content.readuntil(b": still here\n\n")
+        context.channel_setup.config = replace(context.config, api=ApiAccess())
+        await stream.read()
+
+
 async def test_without_rules_no_such_token_is_read(call, context, issuer):
     context.channel_setup.config = replace(context.config, api=ApiAccess())
     assert (await call("GET", "/sweeps", by=issuer.token()))[0] == 401

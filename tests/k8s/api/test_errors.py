@@ -36,3 +36,5 @@ def test_error_is_of_its_kinds_only(error, kinds):
 def test_error_text_has_status_and_reason():
     assert str(ApiError(403, "Forbidden", "no")) == "no (403 Forbidden)"
     assert str(ApiError(404, "", "no")) == "no (404)"
+    said = "the API server rejects Sweepbot's credentials: Unauthorized (401 Unauthorized)"
+    assert str(ApiError(401, "Unauthorized", "Unauthorized")) == said

@@ -222,27 +222,31 @@ async def test_watch_that_misses_its_timeout_is_dead(started, wait_until, monkey
     assert "is interrupted: the API server is unreachable" in caplog.text
 
 
-async def test_watch_without_bookmarks_is_dead_if_the_last_one_had_one_each_minute(
-    started, wait_until, monkeypatch
+BOOKMARK = event("BOOKMARK", {"kind": "Job", "metadata": {"resourceVersion": "9"}})
+STEADY = ["a minute", BOOKMARK] * 4
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "dead"),
+    [
+        (STEADY, [BOOKMARK, "silence"], True),
+        (STEADY, ["silence"], False),  # of a kind that hasn't changed since the watch before
+        (["a minute"] * 4 + [BOOKMARK] * 4, [BOOKMARK, "silence"], False),  # a proxy sends all at the end
+        (STEADY[:4] + ["a minute"] * 2, [BOOKMARK, "silence"], False),
+    ],
+)
+async def test_watch_is_dead_if_its_bookmarks_end_and_the_last_one_had_one_each_minute(
+    started, wait_until, monkeypatch, before, now, dead
 ):
-    """A proxy that sends all bookmarks at the end says nothing of the next watch, nor do fewer bookmarks."""
     seconds = [0.0]  # of a clock that "a minute" moves
     monkeypatch.setattr(watch_module, "monotonic", lambda: seconds[0])
-    monkeypatch.setattr(watch_module, "NO_BOOKMARK", 0.5)
-    monkeypatch.setattr(client, "WATCH_MARGIN", 60)
-    bookmark = event("BOOKMARK", {"kind": "Job", "metadata": {"resourceVersion": "9"}})
-    steady = ["a minute", bookmark] * 4
-    late, few = ["a minute"] * 4 + [bookmark] * 4, steady[:4] + ["a minute"] * 2
-    server, cluster = await started([(5, [])], [steady, late, few, steady, ["silence"]])
+    monkeypatch.setattr(watch_module, "NO_BOOKMARK", 0.2)
+    server, cluster = await started([(5, [])], [before, now])
     server.clock = seconds
-    watch, silences = cluster.watch, []
-    monkeypatch.setattr(
-        cluster, "watch", lambda *a, **k: silences.append(k["silence"]) or watch(*a, **k), raising=False
-    )
     async with watching(cluster, Listener()):
-        await wait_until(lambda: len(server.asked) == 6, "it watches after the dead watch")
-    assert server.asked == ["5", *["9"] * 5]
-    assert silences == [None, 0.5, None, None, 0.5, None]
+        await wait_until(lambda: len(server.asked) == 2, "it watches again")
+        await asyncio.sleep(0.5)
+        assert server.asked == ["5", "9", "9"][: 2 + dead]
 
 
 async def test_long_silent_watch_that_a_proxy_ends_is_no_failure(started, wait_until, monkeypatch):

@@ -130,6 +130,9 @@ def test_capacity_counts_gpus_that_waiting_pods_lack():
     pods = [a_pod("mine-1", 4, "n1", sweep="mine"), a_pod("x", 1, "n1"), a_pod("other", 6)]
     found = free(nodes, pods, a_request(gpus=2))
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 2, "vision", 6)
+    known = measured(nodes, [*pods, a_pod("small", 1)], ())
+    found = capacity_on_nodes(a_request(gpus=2), known, (), lambda pod: pod.name, NOW, {})
+    assert (found.who, found.requested) == ("other", 6), "the one that waits for most"
     nodes = [a_node("n1", 4), a_node("n2", 4)]
     mine = [a_pod(f"mine-{n}", 4, f"n{n}", sweep="mine") for n in (1, 2)]
     request = a_request(gpus=2, pods=2)

@@ -116,6 +116,16 @@ def test_capacity_includes_what_the_queue_can_borrow(cohort):
     assert free(a_queue(used=8, limit=0, **cohort), other).trials == 0
 
 
+def test_capacity_leaves_out_what_other_queues_of_the_cohort_never_lend():
+    keeper = a_queue("keeper", nominal=8, used=1, cohort="all")
+    keeper["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["lendingLimit"] = 3
+    own = a_queue(used=7, cohort="all")
+    assert free(own, keeper).trials == 2, "one of its own, and three that are lent"
+    assert free(own, keeper, local=[a_local(above="keeper")]).trials == 4, "four that it keeps, too"
+    keeper["status"]["flavorsUsage"][0]["resources"][0]["total"] = "7"
+    assert free(own, keeper).trials == 1
+
+
 def test_workload_lacks_only_the_quota_that_it_waits_for():
     found = free(a_queue(used=6), workloads=[MINE, OTHER])
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 1, "other", 4)

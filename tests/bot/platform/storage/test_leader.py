@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 
 import pytest
 from redis.exceptions import RedisError
 
 from bot.core.metrics import LEADER, REGISTRY
+from bot.platform.storage import leader
 from bot.platform.storage.leader import lead
 
 pytestmark = pytest.mark.usefixtures("no_litter")
@@ -67,6 +69,20 @@ async def test_leader_releases_the_lease_when_the_body_ends_or_fails(redis):
     with pytest.raises(ValueError, match="a bug"):
         await lead(redis, "the-watch", 60, fails)
     assert await redis.exists("the-watch") == 0
+
+
+async def test_renewed_lease_lasts_its_whole_time_again(redis, monkeypatch):
+    @asynccontextmanager
+    async def once(_, renew):
+        await redis.persist("the-watch")
+        assert await renew()
+        yield
+
+    async def body():
+        assert 50_000 < await redis.pttl("the-watch") <= 60_000
+
+    monkeypatch.setattr(leader, "renewing", once)
+    await lead(redis, "the-watch", 60, body)
 
 
 def is_counted():

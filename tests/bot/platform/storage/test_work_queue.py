@@ -41,7 +41,11 @@ async def test_done_ends_one_run_and_delays_or_begins_the_next(queue, redis):
     await queue.done(await got(queue))
 
 
-async def test_item_delayed_to_the_end_of_a_wait_wakes_no_worker(queue, redis, wait_until):
+async def rung(redis):
+    return (await redis.info("commandstats"))["cmdstat_rpush"]["calls"]
+
+
+async def test_delayed_item_wakes_a_worker_only_before_the_end_of_its_wait(queue, redis, wait_until):
     """A sweep whose message is edited later is delayed to the same moment after each of its changes."""
     await queue.add(sweep("a"))
     await queue.done(await got(queue), again_after=0.9 * queue_module.MAX_BLOCK_SECONDS)
@@ -49,9 +53,14 @@ async def test_item_delayed_to_the_end_of_a_wait_wakes_no_worker(queue, redis, w
     lease = await got(queue)
     waiting = asyncio.create_task(got(queue))
     await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
-    before = (await redis.info("commandstats"))["cmdstat_rpush"]["calls"]
+    before = await rung(redis)
     await queue.done(lease, again_after=0.95 * queue_module.MAX_BLOCK_SECONDS)
-    assert (await redis.info("commandstats"))["cmdstat_rpush"]["calls"] == before
+    assert await rung(redis) == before
+    lease = await waiting
+    waiting, before = asyncio.create_task(got(queue)), await rung(redis)
+    await wait_until(lambda: blocked(redis, 1), "the worker sleeps in Redis")
+    await queue.done(lease, again_after=0.01)
+    assert await rung(redis) > before
     await queue.done(await waiting)
 
 

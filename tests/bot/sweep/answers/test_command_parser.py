@@ -8,6 +8,7 @@ from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
+from bot.platform.commands.sentence import Names, read_sentence
 from bot.platform.config.teams import Team
 from bot.sweep.answers.command_parser import (
     COMMANDS,
@@ -90,6 +91,8 @@ def test_parse_command_reads_words(text, here, parsed):
         (Action.RESULTS, "gone-since-long", "UADA", "gone-since-long"),
         (Action.CANCEL, "otter", "ULINUS", "lr-brave-otter"),
         (Action.EXTEND, "lr-calm", "UGRACE", "lr-calm-otter"),
+        (Action.PROMOTE, "lr-calm", "UGRACE", "lr-calm-otter"),
+        (Action.COMPARE, "lr-calm", "UADA", "lr-calm-otter"),
         (Action.CANCEL, "lr", "UADA", "lr-brave-otter"),
         (Action.CANCEL, "brave", "UADA", "lr-brave-otter"),
         (Action.LOGS, "lr", "UADA", "lr-brave-otter"),
@@ -115,6 +118,12 @@ def test_command_resolves_the_named_sweep(action, named, user, chosen):
 def test_command_without_a_unique_sweep_lists_the_choices(action, named, user, answer):
     with pytest.raises(UserError, match=answer):
         choose(ParsedCommand(action=action, sweep=named), user, SWEEPS, CONFIG)
+
+
+def test_compared_sweeps_differ():
+    for text in ("compare lr-calm lr-calm-otter", "compare yak otter lr-calm"):
+        with pytest.raises(UserError, match="Two of the names mean `lr-calm-otter`"):
+            choose(parse_command(text), "UGRACE", SWEEPS, CONFIG)
 
 
 STATES = [
@@ -287,3 +296,8 @@ def test_command_has_a_field_for_each_option(command):
 
 def test_history_words_each_command_that_changes_a_sweep():
     assert RULES.keys() <= HISTORY_VERBS.keys()
+
+
+def test_share_of_a_launch_without_gpus_has_none():
+    names = Names(config=CONFIG, last={"gpus": "0"})
+    assert read_sentence("the same gpus", TABLE, LAUNCH, names).parsed.options == {"gpus": "0"}

@@ -70,12 +70,14 @@ def tidy(redis):
     return after
 
 
-async def test_gc_deletes_unused_parts_and_keeps_trial_images(tidy):
+async def test_gc_deletes_unused_parts_and_keeps_trial_images(tidy, caplog):
+    caplog.set_level("INFO")
     registry = Tags(*PARTS, *KEPT)
     ended = a_sweep(Phase.SUCCEEDED, plan=PLAN, since=NOW)
     assert await tidy(29, registry, ended) == set()
     assert await tidy(31, registry, ended) == PARTS
     assert registry.there == KEPT
+    assert caplog.text.count("unused for 30 days") == len(PARTS)
 
 
 async def test_gc_of_a_registry_without_parts_deletes_nothing(tidy):
@@ -95,6 +97,7 @@ async def test_gc_restarts_the_age_when_another_sweep_uses_an_image(tidy):
     later = replace(ended, id="lr-calm-fox", since=NOW + timedelta(days=20))
     await tidy(0, registry, ended)
     assert await tidy(35, registry, ended, later) == set()
+    assert await tidy(45, registry, ended) == set()
     assert await tidy(51, registry, ended, later) == PARTS
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from bot.core.commands import Action
-from bot.core.events import Event
+from bot.core.events import Event, Progress
 from bot.core.record import Phase
 from bot.sweep.decisions.advance import apply_cancels, requeue_after
 from bot.sweep.decisions.required_changes import required_changes
@@ -112,6 +112,8 @@ def test_stopping_ends_when_nothing_is_held(held):
         ["results", "result_files"],
     )
     assert after(replace(STOPPING, ending=None)) == replace(STOPPING, ending=None)
+    counted = Progress(succeeded=2, running=1, waiting=1, waits_for="GPUs", finishing=1)
+    assert after(replace(STOPPING, progress=counted)).progress == Progress(succeeded=2)
 
 
 def grace(seconds):

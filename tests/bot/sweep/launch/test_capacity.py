@@ -116,16 +116,16 @@ def test_capacity_refusal_without_profiles_compares_only_the_gpus():
     for sizes in (bare["status"]["allocatable"], bare["status"]["capacity"]):
         del sizes["nvidia.com/gpu"]
     assert "(node gpu-1) has 0 GPUs" in refusal("", bare)
+    assert "(node gpu-2) has 1 GPU," in refusal("profile=8xh100", bare, node(1, cpu="8", name="gpu-2"))
     assert refusal("gpus=8", bare, config=CONFIG) == ""
 
 
 def test_capacity_refusal_names_labels_and_taints_and_lets_a_team_use_its_machines():
     big = {"cpu": "128", "memory": "1600Gi"}
-    tainted = node(8, **big, taints=[taint("team", "vision")])
+    tainted = node(8, **big, taints=[taint("team", "vision"), taint("old", "yes")])
     found = refusal("profile=8xh100", tainted, node(8, **big, labels={"gpu": "a100"}))
-    assert (
-        "All 2 machines large enough are excluded by taint team=vision and missing label gpu=h100." in found
-    )
+    excluded = "excluded by taint team=vision, taint old=yes, and missing label gpu=h100."
+    assert f"All 2 machines large enough are {excluded}" in found
     team = Team(
         name="vision",
         members=(OWNER,),

@@ -103,6 +103,7 @@ def test_parse_reads_a_request(text: str, request_: SweepRequest) -> None:
             replace(LR, metrics="/logs/m.txt", flags="env"),
         ),
         ("branch=main space=lr gate=on max_hours=0.5", replace(LR, gate=True, max_hours=0.5)),
+        ("branch=main space=lr max_hours=.5H", replace(LR, max_hours=0.5)),
         ('branch=main space=lr name="a," cmd="t.py a;"', replace(LR, name="a,", cmd="t.py a;")),
         (
             "branch=main space=lr Repo=<https://github.com/acme/x.git|github.com/acme/x.git>",

@@ -113,6 +113,10 @@ def test_early_stopping_that_no_value_can_reach_is_refused_before_the_build(file
         ("python train.py; echo done", "end with the training"),
         ("python train.py || true", "end with the training"),
         ("python train.py &", "end with the training"),
+        ("python train.py & wait", "end with the training"),
+        ("python train.py | grep loss", "end with the training"),
+        ("bash -lc 'source env && python train.py'", "must pass on its flags"),
+        ('cd src && /bin/sh -e -c "python train.py $@"', "must pass on its flags"),
     ],
 )
 def test_plan_rejects_commands_that_break_the_wrapper(command, complaint):
@@ -128,6 +132,9 @@ def test_plan_rejects_commands_that_break_the_wrapper(command, complaint):
         ("python train.py --note='a; echo b' --then \"| tee\" --at=$(date | tee x)", FlagStyle.DOTS),
         ("python train.py 2>& 1", FlagStyle.DOTS),
         ("echo", FlagStyle.DOTS),
+        ("bash -c 'python train.py \"$@\"' _", FlagStyle.DOTS),
+        ("bash -c 'make data' && python train.py", FlagStyle.DOTS),
+        ("bash -c 'python train.py'", FlagStyle.ENV),
         ("python train.py | tee log.txt", FlagStyle.ENV),
     ],
 )
@@ -137,7 +144,7 @@ def test_plan_accepts_commands_whose_last_program_gets_the_parameters(command, f
 
 @pytest.mark.parametrize(
     ("command", "code", "marker"),
-    [("true", 0, True), ("exec true", 0, True), ("false", 1, False), ("sh -c 'exit 7'", 7, False)],
+    [("true", 0, True), ("exec true", 0, True), ("false", 1, False), ("sh -c 'exit 7' _", 7, False)],
 )
 def test_wrapped_command_keeps_its_exit_code_and_marks_only_success(command, code, marker, tmp_path):
     """What Katib appends, run by a real shell as the kubelet would: `$$` is `$` by then."""

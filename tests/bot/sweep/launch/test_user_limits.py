@@ -1,13 +1,14 @@
 """The GPUs of active sweeps that count for a person's and a team's limits."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from bot.core.events import Progress
 from bot.platform.config.limits import Launch
 from bot.platform.config.teams import Team
-from bot.sweep.launch.user_limits import limit_group, other_peaks
+from bot.sweep.launch.user_limits import limit_group, limited_sweeps, other_peaks
 from tests.bot.factories import CONFIG, OWNER, PLAN, a_sweep
 
 AUTO = replace(PLAN, gpus=2, space=replace(PLAN.space, parallel=8, auto=True))
@@ -53,3 +54,7 @@ def test_limit_group_is_the_team_only_if_the_team_has_a_total(per_person, team, 
         self_assigned=frozenset({OWNER} if self_assigned else ()),
     )
     assert limit_group(OWNER, config)[0] == group
+
+
+async def test_no_sweeps_are_read_for_a_person_without_a_limit():
+    assert await limited_sweeps(OWNER, SimpleNamespace(config=CONFIG)) == []

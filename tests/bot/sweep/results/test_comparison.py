@@ -54,12 +54,47 @@ def test_comparison_lists_best_cost_commits_and_changed_parameters():
     assert "Best: `lr-old-otter` and `lr-other-otter`, 0.4" in message.text
     trials = (*OLD.trials, a_result("t9", value=None, state=TrialState.FAILED))
     assert "at least 1.5 GPU-h" in comparison([replace(OLD, trials=trials), OLD], [Commits()], str).text
+    unpriced = (*OLD.trials, a_result("t9", value=None, gpu_hours=0.5))
+    message = comparison([replace(OLD, trials=unpriced), OLD], [Commits()], str)
+    assert "4 trials · 2 GPU-h · at least $3.00" in message.text
     other = replace(NEW, space=replace(SPACE, metric="accuracy"))
     assert not comparable([OLD, other])
     message = comparison([OLD, other], [Commits(error="git.example didn't respond")], str)
     assert "The objectives differ" in message.text
     assert "Best: " not in message.text
     assert "can't be listed: git.example didn't respond" in message.text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "shown"),
+    [
+        (
+            {"values": (*"abcdefgh", "x")},
+            {"values": (*"abcdefgh", "y")},
+            "`a, b, c, d, e, f, g, h, x` → `a, ",
+        ),
+        ({"min": 1, "max": 1_000_001}, {"min": 1, "max": 1_000_002}, "`1 to 1000001` → `1 to 1000002`"),
+        ({"values": ("z" * 200, "x")}, {"values": ("z" * 200,)}, f"`…{'z' * 40}, x` → `…{'z' * 40}`"),
+    ],
+)
+def test_a_late_difference_of_a_parameter_is_shown(old, new, shown):
+    both = [
+        ended(name, 0.5, space=replace(SPACE, parameters=(Parameter(name="a", **each),)))
+        for name, each in {"lr-old-otter": old, "lr-new-otter": new}.items()
+    ]
+    assert shown in comparison(both, [Commits()], str).text
+
+
+def test_a_parameter_can_be_named_like_a_key_of_the_space():
+    space = replace(SPACE, parameters=(Parameter(name="algorithm", values=("ppo", "dqn")),))
+    both = [
+        ended("lr-old-otter", 0.5, space=space),
+        ended(
+            "lr-new-otter", 0.5, space=replace(space, algorithm="tpe", fixed={"objective": "reg:logistic"})
+        ),
+    ]
+    text = comparison(both, [Commits()], str).text
+    assert "• `algorithm`: `random` → `tpe`\n• `params.objective`: `none` → `reg:logistic`" in text
 
 
 def test_picture_shows_the_best_so_far_of_each_sweep():

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from bot.core.space import Goal
 from bot.sweep.results.history import SHOWN_WEEKS, SWEEP_COLUMN, history, message, past_sweep
-from local.slack.validation import complaints
+from local.slack.validation import complaints, too_long
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import a_result, some_results
 
@@ -47,13 +47,19 @@ def test_history_shows_the_best_of_each_week_of_the_latest_objective():
 def test_history_of_years_is_limited():
     sweeps = [
         replace(
-            past("lr-a", 0.5, 1), name=f"lr-{n}", ended=datetime(2020 + n // 12, n % 12 + 1, 3, tzinfo=UTC)
+            past("lr-a", 0.5, 1, subject="Use cosine " * 9),
+            name=f"lr-{n}",
+            ended=datetime(2020 + n // 12, n % 12 + 1, 3, tzinfo=UTC),
         )
         for n in range(60)
     ]
     answered = answer(sweeps)
     assert len(rows(answered)) == 1 + SHOWN_WEEKS
     assert complaints(list(answered.blocks)) == []
+    url = f"https://{'lab' * 30}.slack.com/archives/C0123456789/p1764000000123456"
+    answered = answer(sweeps, **{each.name: url for each in sweeps})
+    assert not too_long(list(answered.blocks))
+    assert answered.text.count("\n") == SHOWN_WEEKS  # the text has those without room in the table
 
 
 def test_history_links_the_sweeps_whose_threads_have_a_url():

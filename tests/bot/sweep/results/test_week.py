@@ -35,6 +35,9 @@ def test_week_counts_its_own_sweeps_only_and_says_what_is_unknown():
     assert page(sweep("a", 0.5, 10)) == "*Week of 2026-11-16*: no sweeps ended."
     unknown = week_sweep(some_results(a_result(), ended=datetime(2026, 11, 17, tzinfo=UTC)))
     assert "at least 2 GPU-hours" in page(unknown, sweep("b", 0.5, 18))
+    trial = a_result(gpu_hours=1.0)
+    unpriced = week_sweep(some_results(trial, ended=datetime(2026, 11, 17, tzinfo=UTC)))
+    assert "; 3 GPU-hours, at least $5.00." in page(unpriced, sweep("b", 0.5, 18))
 
 
 def test_largest_improvements_come_first_and_a_worse_week_is_none():

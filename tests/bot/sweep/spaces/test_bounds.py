@@ -30,11 +30,33 @@ def test_where_bounds_ranges_and_leaves_out_values():
 
 
 @pytest.mark.parametrize(
+    ("where", "values", "left"),
+    [
+        ("x>=0.8", (0.2, 1.0, 0.1), (0.8, 1.0, 0.1)),  # (0.8 - 0.2) / 0.1 is above 6
+        ("x>0.3", (0.1, 1.0, 0.1), (0.4, 1.0, 0.1)),
+        ("x<0.5", (0.1, 1.0, 0.1), (0.1, 0.4, 0.1)),
+        ("x<100", (8, 64, 8), (8, 64, 8)),
+        ("x>=20", (8, 64, 8), (24, 64, 8)),
+        ("x<12", (8, 64, 8), ("8",)),  # 9 to 11 were never values
+    ],
+)
+def test_where_keeps_the_values_of_a_range_with_steps(where, values, left):
+    low, high, step = values
+    when = ("optimizer", "sgd")
+    whole = Parameter(name="x", min=low, max=high, step=step, integer=isinstance(low, int), when=when)
+    [found] = bounded((whole,), where)
+    assert (found.values or (found.min, found.max, found.step)) == left
+    assert found.when == whole.when
+
+
+@pytest.mark.parametrize(
     ("where", "words"),
     [
         ("layers<1", "leaves no value of layers"),
+        ("lr>0.1", "leaves no value of lr"),
+        ("lr<0.0001", "leaves no value of lr"),
         ("optimizer!=sgd,optimizer!=adam", "leaves no value of optimizer"),
-        ("lr!=0.1", "leaves no value of lr"),
+        ("lr!=0.1", "where=lr!=0.1 can't bound lr, a range"),
         ("decay>1e308", "leaves no value of decay"),
         ("layer<3", "isn't a parameter of the space. Did you mean layers?"),
         ("layers", "must be up to 20 bounds"),

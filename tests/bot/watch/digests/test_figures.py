@@ -104,12 +104,14 @@ def test_quiet_day_has_nothing_notable(use_, capacity, quiet) -> None:
 
 
 def test_low_use_in_short_bursts_is_reported_without_an_idle_half_hour() -> None:
-    bursts = [hour(at, use(at, "a/bursts", 8, 0.4), use(at, "b", 2, 1.8)) for at in _hours()]
+    uses = (use(BEGIN, "a/bursts", 8, 0.4, team="a"), use(BEGIN, "b", 10, 9.8, team="b"))
+    bursts = [hour(at, *uses) for at in _hours()]
     found = figures(BERLIN, DAY, bursts, Totals(), PRICES)
     assert not found.quiet
     assert (found.underused, found.total.pauses) == (pytest.approx(24 * 7.6), pytest.approx(24 * 7.8))
     [one] = found.most_idle
     assert (one.name, one.underused, one.sums.idle) == ("a/bursts", True, 0)
+    assert [row.name for row in found.rows] == ["a", "b"]
     assert figures(BERLIN, DAY, bursts, Totals(), PRICES, low=0.05).quiet  # of 5%, and not below
     assert figures(BERLIN, DAY, bursts[:1], Totals(), PRICES).quiet  # 8 GPU-hours are too few
 
@@ -137,6 +139,7 @@ def test_rows_compare_with_the_mean_of_the_measured_hours_before() -> None:
         use(BEGIN, "d", 2, idle=2, team="audio"),
     ]
     rows = day(*uses, week=week).rows
+    others = [hour(BEGIN - HOUR, use(BEGIN, "e", 4, idle=3, team="speech"))]
     assert [(row.name, row.usual) for row in rows] == [
         ("speech", 0),
         ("audio", 0),
@@ -144,6 +147,8 @@ def test_rows_compare_with_the_mean_of_the_measured_hours_before() -> None:
         ("vision", 72),
     ]
     assert [row.usual for row in day(*uses).rows] == [None] * 4
+    of_team = figures(replace(BERLIN, team="vision"), DAY, [hour(BEGIN, *uses)], totals(others), PRICES)
+    assert [row.usual for row in of_team.rows] == [0], "without what the person left idle for another team"
 
 
 def test_most_idle_lists_the_five_worst_with_an_idle_hour() -> None:

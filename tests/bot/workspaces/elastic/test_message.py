@@ -74,8 +74,7 @@ def test_message_of_a_hostile_field_manager_is_plain():
     record = replace(ElasticRecord(replicas=3), **seen(ElasticRecord(replicas=3), 9, found))
     text = shown(record)
     assert "scaling is paused" in text
-    assert "from 3 to 9" in text
+    assert "`ˋ&lt;!channel&gt;ˋ *x*` changed the number of replicas from 3 to 9" in text
     broken = ElasticView(replicas=9, problem=Finding("It has no `priorityClassName`.", "Set one."))
     views = ElasticView(replicas=9), broken
     assert ["Resume scaling" in str(message(LLM, record, view).blocks) for view in views] == [True, False]
-    assert "<!channel>" not in text

@@ -15,6 +15,7 @@ from bot.workspaces.environments.idle import TICK
 from bot.workspaces.environments.idle_job import PARALLEL, QUIET_KEY, IdleJob
 from bot.workspaces.environments.record import Environment, EnvironmentRecord
 from bot.workspaces.environments.requests import Verb
+from k8s.api.errors import ApiError
 from k8s.environments import JUPYTER as JUPYTER_SERVER
 from tests.bot.factories import NOW, OWNER
 from tests.bot.workspaces.environments.test_idle_decisions import LONG_AGO, RECORD, STATUS
@@ -44,6 +45,10 @@ class Measured:
             return self.server
 
         async def metrics(_kind, _namespace, _clients):
+            if self.cpu is None:
+                raise ApiError(
+                    503, "ServiceUnavailable", "the server is currently unable to handle the request"
+                )
             used = {pod: [{"usage": {"cpu": each}} for each in values] for pod, values in self.cpu.items()}
             return [{"metadata": {"name": pod}, "containers": values} for pod, values in used.items()]
 
@@ -102,7 +107,7 @@ async def test_idle_environment_is_stopped_after_its_warning_and_its_home_is_kep
 
 
 @pytest.mark.parametrize(
-    "change", ["gpu", "server", "cpu", "gpu away", "server away", "cpu away", "cpu unknown"]
+    "change", ["gpu", "server", "cpu", "gpu away", "server away", "cpu away", "cpu down", "cpu unknown"]
 )
 async def test_busy_or_unknown_environment_is_not_stopped(stopping, change):
     await stopping.wait(125)
@@ -120,6 +125,8 @@ async def test_busy_or_unknown_environment_is_not_stopped(stopping, change):
             stopping.server = None
         case "cpu away":
             stopping.cpu = {}
+        case "cpu down":
+            stopping.cpu = None
         case "cpu unknown":
             stopping.cpu = {"env-lab-0": ("4m", "")}
     await stopping.wait(60)

@@ -146,8 +146,9 @@ def test_approver_lets_it_start(user):
 )
 @pytest.mark.parametrize("action", [Action.APPROVE, Action.DECLINE])
 def test_others_are_told_whom_to_ask(user, why, action):
-    sweep = decided(WAITING, action, user)
+    sweep = decided(WAITING.change(ApprovalState, earlier="1.2"), action, user)
     assert (sweep.phase, sweep.outbox[-1].text, sweep.outbox[-1].to_user) == (Phase.OPENING, why, user)
+    assert sweep.of(ApprovalState).earlier == "1.2", "its buttons are still to be removed"
 
 
 def test_token_can_not_approve_for_its_owner_who_can_when_only_its_budget_is_exceeded():

@@ -81,10 +81,14 @@ def test_diagnose_pytorch_jobs_worker_whose_init_container_gave_up_names_the_fir
     gave_up = {"name": "init-pytorch", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
     pod = a_pod(phase="Failed", initContainerStatuses=[gave_up])
     labels = {PYTORCH_JOB_LABEL: "t1", REPLICA_TYPE_LABEL: "worker", REPLICA_INDEX_LABEL: "1"}
-    diagnosis = found(pod | {"metadata": pod["metadata"] | {"labels": labels}}, workers=4)
+    pod |= {"metadata": pod["metadata"] | {"labels": labels}}
+    diagnosis = found(pod, workers=4)
     assert (diagnosis.key, diagnosis.failed, diagnosis.lasting) == ("late-worker", True, True)
     assert "stopped waiting for worker 1" in diagnosis.text
     assert "`--pytorch-init-container-max-tries`" in diagnosis.fix
+    pod["status"]["phase"] = "Pending"
+    diagnosis = found(pod, workers=4)
+    assert (diagnosis.key, diagnosis.failed, diagnosis.lasting) == ("late-worker", False, True)
     assert key(a_pod(phase="Failed", initContainerStatuses=[gave_up])) == "init"
 
 

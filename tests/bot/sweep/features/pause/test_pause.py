@@ -257,8 +257,9 @@ def test_deadline_stands_still_during_a_pause():
     ],
 )
 def test_parent_offers_what_pausing_allows(sweep, shown):
-    labels = [each["text"]["text"] for each in buttons(sweep)]
+    labels = {each["text"]["text"]: each for each in buttons(sweep)}
     assert [label for label in labels if label in {"Pause", "Pause now", "Resume"}] == shown
+    assert "Resume" not in labels or "on up to 2 GPUs" in str(labels["Resume"])
 
 
 def test_parent_shows_the_pause_and_who_asked_for_it():

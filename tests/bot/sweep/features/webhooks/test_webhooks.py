@@ -25,9 +25,10 @@ from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import MAX_STARTS, Lease, Queue
 from bot.sweep.features.webhooks import FEATURE, decide, deliver
 from bot.sweep.features.webhooks.decide import WebhooksState
+from bot.sweep.launch.plan import plan
 from bot.text.masking import Mask
 from bot.worker import Worker
-from tests.bot.factories import CONFIG, NOW, REQUEST, a_sweep
+from tests.bot.factories import CONFIG, NOW, ORDER, REQUEST, SETTINGS, a_sweep
 from tests.cases import cases
 from tests.scenarios.moments import sample
 from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep, WorkerCrash
@@ -435,6 +436,9 @@ def test_sweep_without_a_webhook_of_its_channel_and_team_reports_nothing():
     assert record.of(WebhooksState).hooks == ()
     record = decide.follow(replace(record, thread="1.1"), None, NOW)
     assert decide.ended(record, None, None).outbox == ()
+    record = a_sweep(Phase.OPENING, plan=plan(replace(ORDER, team="vision"), SETTINGS))
+    record = decide.planned(record, replace(CONFIG, webhooks=hooks))
+    assert record.of(WebhooksState).hooks == ("other-team",)
 
 
 @cases(
