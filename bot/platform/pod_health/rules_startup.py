@@ -12,6 +12,8 @@ from k8s.pods import STARTING
 
 DELETION_TIMEOUT = timedelta(minutes=2)  # after deletionTimestamp, which includes the grace period
 DEAD_NODE = "node"  # key
+NO_ALIGNMENT = "TopologyAffinityError"  # of the kubelet: what is free is on several NUMA nodes
+REJECTED = {"UnexpectedAdmissionError", NO_ALIGNMENT}
 READY = {"Pulling", "Pulled"}  # the sandbox is there, and every volume is mounted
 UNMOUNTED = "Unable to attach or mount volumes"  # the kubelet's summary every 2 min, without the cause
 
@@ -61,7 +63,7 @@ def slow_start(evidence: TrialEvidence) -> Diagnosis | None:
 def device(evidence: TrialEvidence) -> Diagnosis | None:
     """R10: the kubelet rejected the pod: a GPU is faulty, or was allocated in the meantime."""
     reason = evidence.status.get("reason", "")
-    if reason != "UnexpectedAdmissionError" and not reason.startswith("OutOf"):
+    if reason not in REJECTED and not reason.startswith("OutOf"):
         return None
     node = evidence.pod["spec"].get("nodeName", "") if evidence.pod else ""
     if reason.startswith("OutOf"):
@@ -71,6 +73,8 @@ def device(evidence: TrialEvidence) -> Diagnosis | None:
     words = evidence.status.get("message", "")
     cpus = "not enough cpus" in words  # of the kubelet's CPU manager
     what = "the pod's CPUs" if cpus else "GPUs; one may be faulty"
+    if reason == NO_ALIGNMENT:
+        what = "GPUs and CPUs near each other, as its topology policy requires"
     fix = f"{ADMIN} The next trial can go to another node."
     return evidence.found("device", f"Node `{node}` couldn't allocate {what}.", fix, words)
 

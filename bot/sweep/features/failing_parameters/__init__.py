@@ -19,6 +19,7 @@ from bot.sweep.features.failing_parameters.pattern import Condition, Pattern, Ro
 from bot.sweep.model.feature import Feature, LiveMessage, Moment, Step
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import continue_button
+from bot.sweep.spaces.bounds import MAX_CONDITIONS
 from k8s.engine import TrialState
 
 KIND = "failing_parameters"
@@ -125,14 +126,17 @@ def _text(sweep: SweepRecord) -> str:
 
 
 def _way(sweep: SweepRecord, one: Condition, *, named: bool) -> tuple[str, str] | None:
-    """Return the button's words and the constraint that leaves these values out; None if they need quotes."""
+    """Return the button's words and the constraint that leaves these values out; None if they need quotes,
+    or are too many.
+    """
     bounds = one.bound.split(" or ")
     if not all(map(TYPED.fullmatch, [one.name, *bounds])):
         return None
     left_out = [f"{one.name}{OPPOSITE[one.sign]}{bound}" for bound in bounds]
     name = f"with {one.name} " if named and one.sign != "=" else ""
     words = f"Continue {name}{WORDS[one.sign][0]} {', '.join(bounds)}"
-    return words, ",".join(filter(None, (sweep.request.where, *left_out)))
+    where = ",".join(filter(None, (sweep.request.where, *left_out)))
+    return (words, where) if where.count(",") < MAX_CONDITIONS else None
 
 
 FEATURE = Feature(

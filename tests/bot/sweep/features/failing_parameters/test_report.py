@@ -87,6 +87,13 @@ async def test_pair_has_a_button_to_leave_out_each_of_its_sides():
         ("Continue without adam", f"{sweep.id} lr<1,optimizer!=adam"),
     ]
     assert complaints(list(message.blocks)) == []
+    many = ",".join(f"optimizer!=other-{number}" for number in range(19))
+    long = replace(sweep, request=replace(sweep.request, where=many))
+    shown_long = shown(await told(found, diagnosed(found, most=48), long))
+    longest = replace(sweep, request=replace(sweep.request, where=f"{many},lr<1"))
+    assert buttons(shown(await told(found, diagnosed(found, most=48), longest))) == [], "a bound too many"
+    assert f"{many},layers<3" in buttons(shown_long)[0]["value"]
+    assert complaints(list(shown_long.blocks)) == []
 
 
 async def test_failures_of_different_causes_or_by_chance_are_not_explained():

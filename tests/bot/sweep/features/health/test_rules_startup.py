@@ -227,6 +227,15 @@ def test_sandbox_names_what_failed(message, what):
             ),
         ),
         (
+            "TopologyAffinityError",
+            "Resources cannot be allocated with Topology locality",
+            (
+                "device",
+                "Node `n1` couldn't allocate GPUs and CPUs near each other, as its topology policy requires.",
+                f"{ADMIN} The next trial can go to another node.",
+            ),
+        ),
+        (
             "OutOfnvidia.com/gpu",
             real_messages.OUT_OF_GPU,
             (
