@@ -125,8 +125,15 @@ FIXES = {
 
 def may_pass(reason: str, message: str) -> bool:
     """Return whether a failed pull can succeed on a retry."""
-    key = next((key for pattern, key, _, _ in PULLS if re.search(pattern, message)), "")
+    key, _, _ = _pull_error(message)
     return reason in {"ErrImagePull", "ImagePullBackOff"} and key in {"", "image-dns"}
+
+
+def _pull_error(words: str) -> tuple[str, str, str]:
+    """Return key, cause, and fix; names of images and URLs can have any word."""
+    said = re.sub(r'"[^"]*"|docker://\S+', "", words)
+    causes = ((key, why, fix) for pattern, key, why, fix in PULLS if re.search(pattern, said))
+    return next(causes, ("", "", ""))
 
 
 def image(evidence: TrialEvidence) -> Diagnosis | None:
@@ -142,9 +149,9 @@ def image(evidence: TrialEvidence) -> Diagnosis | None:
     if reason in {"InvalidImageName", "ErrImageNeverPull"}:
         why = "invalid name" if reason == "InvalidImageName" else "the node isn't allowed to pull it"
         return evidence.found("image-name", f"The image can't be used: {why}.", FIXES["tag"], words)
-    for pattern, key, why, fix in PULLS:
-        if re.search(pattern, words):
-            return evidence.found(key, f"The node can't pull the image: {why}.", FIXES[fix], words)
+    key, why, fix = _pull_error(words)
+    if key:
+        return evidence.found(key, f"The node can't pull the image: {why}.", FIXES[fix], words)
     at = again(event) if event else after(created_at(evidence.pod), RETRY_GRACE)
     text = "The node can't pull the image; Kubernetes is retrying."
     return evidence.found("image-pull", text, ADMIN, words, report_at=at)
