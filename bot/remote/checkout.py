@@ -202,7 +202,12 @@ def _committed(changed: list[Change], branch: str, top: Path, head: str) -> str:
         tree = _git(top, "write-tree", env=own)
     dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
     subject = f"{counted(len(changed), 'uncommitted change')} on {branch}"
-    return _git(top, "commit-tree", tree, "-p", head, "-m", subject, env=dates)
+    who = [  # git refuses to commit for people whom it doesn't know
+        word
+        for key in ("user.name", "user.email")
+        for word in ("-c", f"{key}={_output('config', key) or 'sweepbot'}")
+    ]
+    return _git(top, *who, "commit-tree", tree, "-p", head, "-m", subject, env=dates)
 
 
 def _user(top: Path) -> str:

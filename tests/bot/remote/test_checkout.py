@@ -291,6 +291,17 @@ def test_checkout_of_another_user_is_named_with_what_to_do(checkout, monkeypatch
         with_branch("space=lr")
 
 
+def test_person_unknown_to_git_can_launch_uncommitted_changes(checkout, monkeypatch):
+    _edited(checkout)
+    for name in ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL"):
+        monkeypatch.delenv(f"GIT_{name}", raising=False)
+    for name in ("user.name", "user.email"):
+        subprocess.run(["git", "config", "--unset", name], check=False)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    git(checkout, "config", "user.useConfigOnly", "true")  # as where git can't guess
+    assert "Pushed 1 uncommitted change" in with_branch("space=lr")[1]
+
+
 def test_tags_stay(checkout):
     git(checkout, "config", "push.followTags", "true")
     git(checkout, "tag", "-a", "v1", "-m", "v1")
