@@ -33,7 +33,7 @@ Logs = Callable[[str, str, str, int | None, datetime | None], str]
 class ApiServer:
     """A running server. `logs(namespace, pod, container, tail_lines)` is for the kubelet to set.
 
-    `tokens` maps bearer tokens to users; `granted` has the allowed requests of all users except the admin.
+    `tokens` maps bearer tokens to users; `granted` has the allowed requests for resources, but the admin's.
     """
 
     def __init__(self, store: Store) -> None:
@@ -113,7 +113,7 @@ class ApiServer:
         access = rbac.access_request(rbac.user_of(request, self.tokens, self.store), request)
         if rbac.why(access, self.store) is None:
             raise access.refused()
-        if access.user != rbac.ADMIN:
+        if access.user != rbac.ADMIN and access.resource:
             self.granted.add(access)
 
     async def _get(self, target: Target, _request: web.Request) -> web.Response:

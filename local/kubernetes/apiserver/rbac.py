@@ -17,6 +17,8 @@ ADMIN = "system:admin"
 ANONYMOUS = "system:anonymous"
 ACCOUNT = "system:serviceaccount:"
 PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
+# To all with a token: ClusterRole system:discovery (kubernetes.io/docs/reference/access-authn-authz/rbac).
+DISCOVERY = re.compile("/apis?(/.*)?")
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 REVIEW = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 
@@ -71,8 +73,10 @@ def access_request(user: str, request: web.Request) -> AccessRequest:
 
 def why(access: AccessRequest, store: Store) -> str | None:
     """Return RBAC's reason to allow it; None if it is denied."""
-    named = (access.verb, access.group, access.resource) == REVIEW and access.user != ANONYMOUS
-    if access.user == ADMIN or named or (not access.resource and access.name.rstrip("/") in PUBLIC):
+    if access.user == ADMIN or (not access.resource and access.name.rstrip("/") in PUBLIC):
+        return ""
+    finds = not access.resource and access.verb == "get" and DISCOVERY.fullmatch(access.name)
+    if access.user != ANONYMOUS and (finds or (access.verb, access.group, access.resource) == REVIEW):
         return ""
     bindings = [*store.peek("ClusterRoleBinding"), *store.peek("RoleBinding", access.namespace)]
     return next(filter(None, (_grant(binding, access, store) for binding in bindings)), None)

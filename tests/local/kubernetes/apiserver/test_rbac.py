@@ -109,6 +109,16 @@ async def test_service_account_can_do_what_its_role_grants(
         assert response.status == 401
 
 
+@pytest.mark.parametrize(("token", "status"), [("bot", 200), (None, 403)])
+async def test_discovery_needs_a_token_and_no_role(
+    http: aiohttp.ClientSession, token: str | None, status: int
+) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    for path in ("/apis", "/apis/batch", "/apis/batch/v1", "/api/v1"):
+        async with http.get(path, headers=headers) as response:
+            assert response.status == status
+
+
 async def test_cluster_role_applies_to_all_namespaces(
     server: ApiServer, store: Store, http: aiohttp.ClientSession
 ) -> None:
