@@ -68,6 +68,7 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
         at = round(min(max((bound - low) / step, -1), (high - low) / step + 1), 9)
         fits = {"<": math.ceil(at) - 1, "<=": math.floor(at), ">": math.floor(at) + 1}
         bound = low + fits.get(sign, math.ceil(at)) * step
+        bound = bound if isinstance(bound, int) else float(f"{bound:.15g}")  # not 0.30000000000000004
     low, high = (low, min(high, bound)) if sign.startswith("<") else (max(low, bound), high)
     if low < high and (step is None or round((high - low) / step, 9) >= 1):
         return replace(parameter, min=low, max=high)
