@@ -100,8 +100,8 @@ def evicted(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("disk", text, fix, words)
     used = dict(re.findall(USED_MEMORY, words)).get(evidence.container)
     if used and "low on resource: memory" in words:  # not soft: the next pod uses as much
-        size = f"{float(amount(used) / 2**30):.3g} GiB"
-        text = f"The node ran out of memory (RAM), and the training used more than it requests ({size})."
+        size = f"{float(amount(used) / 2**30):.4g} GiB"
+        text = f"The node ran out of memory (RAM), and the training used {size}, more than it requests."
         fix = "Use fewer data-loader workers, keep less data in memory, or ask an admin for a higher request."
         return evidence.found("memory", text, fix, words)
     text = "The node terminated the pod. This isn't caused by your code."
@@ -115,7 +115,7 @@ def evicted(evidence: TrialEvidence) -> Diagnosis | None:
 
 def _over_time(evidence: TrialEvidence) -> Diagnosis:
     hours = timedelta(seconds=(evidence.pod or {})["spec"]["activeDeadlineSeconds"]) / timedelta(hours=1)
-    text = f"The trial reached its time limit of {hours:.3g} h."
+    text = f"The trial reached its time limit of {hours:.4g} h."
     fix = (
         "Shorten the training, or raise `trial_hours:` under `trials:` in the space file, up to the "
         "cluster's "
