@@ -25,9 +25,10 @@ from k8s.pods import read_trial_pod
 from k8s.quantities import amount
 
 OUT_OF_GPU = (
-    r"(CUDA|HIP) (error: )?out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
+    r"(CUDA|HIP) (error: )?out of memory|(?<!java\.lang\.)OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
     r"|OOM when allocating tensor|RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)"
-    r"|Cuda failure .{0,20}out of memory"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure .{0,20}out of memory"
+    r"|cudaErrorMemoryAllocation|\[CUDA\] out of memory"  # XGBoost, LightGBM
 )
 GPU_MISSING = (
     r"no CUDA-capable device|driver version is insufficient|driver on your system is too old"
@@ -40,7 +41,8 @@ BUFFERED = "TensorBoard file is still empty"  # reader/__main__.py
 LATE = r"[Uu]nable to find main pid"  # of Katib's collectors: common/pns.go, pns.py
 HUNG = r"Watchdog caught collective operation timeout"
 NCCL = rf"NCCL (WARN|error)|{HUNG}"
-NAN = r"(?i)loss[^a-z]{0,6}nan\b|loss (is|became|was) nan"
+# Lightning logs a loss by step and by epoch; `loss_nan` is an option.
+NAN = rf"(?i)loss(_step|_epoch)?[^a-z_]{{0,6}}{WRAPPER}nan\b|loss (is|became|was) nan"
 DENIED = r"PermissionError|Permission denied|Read-only file system"
 LOADER = (
     r"DataLoader worker .{0,200}killed by signal: (Killed|Bus error)"
