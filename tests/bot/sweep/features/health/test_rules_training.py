@@ -104,7 +104,7 @@ RATE = "Lower the learning rate's `max` in the space file; a high learning rate 
         ("cublas: CUBLAS_STATUS_ALLOC_FAILED", ("gpu-memory", "Out of GPU memory.", BATCH)),
         ("RuntimeError: CUDA error: out of memory", ("gpu-memory", "Out of GPU memory.", BATCH)),
         (
-            "XGBoostError: Memory allocation error on worker 0: std::bad_alloc: cudaErrorMemoryAllocation: out of memory",
+            "Memory allocation error on worker 0: std::bad_alloc: cudaErrorMemoryAllocation: out of memory",
             ("gpu-memory", "Out of GPU memory.", BATCH),
         ),
         (
