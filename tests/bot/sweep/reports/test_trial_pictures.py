@@ -127,6 +127,10 @@ async def test_pictures_are_those_of_the_last_pod_of_a_trial_that_was_evicted():
     assert file.name == "samples-7.png"
 
 
+def test_picture_with_a_name_that_is_not_utf8_is_read():
+    assert read_pictures(part(picture="caf\udce9.png")) == {"caf?.png": (1, b"x")}
+
+
 async def test_picture_that_takes_too_long_is_left_out(monkeypatch):
     monkeypatch.setattr(module, "ENCODE_TIMEOUT", 0.0)
     assert await asyncio.wait_for(shown(printed(("good", 2, PNG))), 60) == []
