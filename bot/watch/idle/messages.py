@@ -10,7 +10,7 @@ from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, context
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, local_time, mention, plain, quoted
 from bot.text.number_format import percent
-from bot.text.wording import counted, fitting
+from bot.text.wording import counted, fitting, time_text
 from bot.watch.idle.alerts import REPEAT_AT, Alert, AlertItem, Snooze, active_snooze
 from bot.watch.idle.detector import GpuAllocation, Kind
 
@@ -233,12 +233,12 @@ def _pod(alert: Alert, item: AlertItem) -> str:
 
 
 def duration(time: timedelta) -> str:
-    """Format a time: `40 s`, `30 min`, `2 h`; other than whole hours in minutes up to `600 min`."""
+    """Format a time: `40 s`, `2 h`, `11 h 30 min`; other than whole hours in minutes up to `600 min`."""
     seconds = round(time.total_seconds())
     if seconds < 120 and seconds != 60:
         return f"{seconds} s"
     minutes = round(seconds / 60)
-    return f"{minutes // 60} h" if minutes % 60 == 0 or minutes > 600 else f"{minutes} min"
+    return time_text(minutes) if minutes % 60 == 0 or minutes > 600 else f"{minutes} min"
 
 
 def _buttons(alert: Alert, all_snoozed: bool) -> dict[str, Any]:
