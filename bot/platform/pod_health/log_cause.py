@@ -52,8 +52,8 @@ PREFIX = re.compile(
     r"|\d{1,4}\.\d{1,3} (?=\s|[a-zA-Z])|.{0,300}?(?:it/s|s/it)[^\]]{0,100}\](?=[A-Za-z])"
 )
 TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
-# Python's frames, and those of rich.
-FRAME = re.compile(r'\s*File "([^"]{1,500})", line (\d{1,9})|│ (\S{1,500}\.py):(\d{1,9}) in ')
+# Python's frames, also in a group of exceptions, and those of rich.
+FRAME = re.compile(r'[\s|]*File "([^"]{1,500})", line (\d{1,9})|│ (\S{1,500}\.py):(\d{1,9}) in ')
 PACKAGED = re.compile(
     r"(?:site|dist)-packages|/lib/python[\d.]{1,6}/|^<|[/\\]torch[/\\]|/bin/[^/]{1,60}$|^/tmp/__auto"
 )
@@ -91,7 +91,7 @@ CONSEQUENCE = re.compile(
 FATAL = re.compile(
     r"\bSegmentation fault|Bus error|\bKilled(?:$|\s{3})|Illegal instruction"
     r"|Fatal Python error: (?!Aborted)|\*\*\* stack smashing|double free or corruption"
-    r"|corrupted (?:top size|double)"
+    r"|corrupted (?:top size|double|size vs)|^(?:free|malloc|realloc|malloc_consolidate|munmap_chunk)\(\): "
     r"|^\s*what\(\):\s|Assertion [`'\"]|Check failed: |^panic: "
     r"|^[\w./-]{1,200}: error: (?!command|subprocess|metadata)|[Nn]o such option"
     r"|[Uu]nrecognized (?:or misplaced )?options: |[Mm]issing (?:option"
