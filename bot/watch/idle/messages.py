@@ -77,7 +77,7 @@ _RECOVERED = {
     Kind.FULL: "using less memory",
     Kind.SPARE: "using more memory",
 }
-NEVER_CANCELS = "Sweepbot never cancels idle trials by itself."
+STOPS_NONE = "Sweepbot stops no trial because of this warning."
 NEVER_STOPS_CPUS = "Sweepbot never stops a trial without GPUs by itself."
 NOT_STOPPED = "Sweepbot doesn't stop pods that it didn't start."
 
@@ -101,7 +101,7 @@ def _stops(alert: Alert) -> str:
         return NEVER_STOPS_CPUS
     after = max((item.stop_after for item in alert.open), default=timedelta(0))
     if not after:
-        return NEVER_CANCELS
+        return STOPS_NONE
     return f"Sweepbot stops idle trials {duration(after)} after their warning, unless someone snoozes it."
 
 

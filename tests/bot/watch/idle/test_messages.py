@@ -60,7 +60,7 @@ def test_idle_trial() -> None:
     )
     assert message.blocks[1]["elements"][0]["text"] == (
         "Idle: no sample above 1% GPU utilization; memory use doesn't count. "
-        "Sweepbot never cancels idle trials by itself."
+        "Sweepbot stops no trial because of this warning."
     )
     assert list(buttons(message)) == [CANCEL_IDLE, SNOOZE_4, SNOOZE_24, UTILIZATION]
     assert buttons(message)[CANCEL_IDLE]["value"] == "lr-brave-otter a"
