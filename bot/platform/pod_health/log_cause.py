@@ -108,6 +108,7 @@ FATAL = re.compile(
     r"|symbol lookup error|GLIBC(?:XX)?_[\d.]{1,9}' not found"
     r"|cannot open shared object file"
     # builds
+    r"|error: command \S{1,100} failed: No such file"
     r"|fatal error: |Unknown compiler|^\s*fatal: |No matching distribution found"
     r"|were not found in the package registry"
     r"|^\s*E: (?:Unable to locate|Package|Version|Failed to fetch)|depends on \S{1,100}[~=<>!]"
@@ -126,9 +127,9 @@ ERROR = re.compile(
 )
 GENERIC = re.compile(
     r"subprocess-exited|metadata-generation|originates from a|[Ff]ailed (?:to build|building)"
-    r"|ResolutionImpossible"
+    r"|ResolutionImpossible|Could not build wheels"
     r"|returned (?:a )?non-zero|exit(?:ed)? (?:with )?(?:exit )?(?:code|status)|failed \(exitcode"
-    r"|Error executing job|error: command "
+    r"|Error executing job|error: command (?!\S{1,100} failed: No such)"
     r"|legacy-install|Failures:|build stopped|compilation terminated|Command errored out|exit code:"
     r"|failed to solve"
     r"|error_file|Sending process|Killing subprocess|Some errors|ld returned|make(?:\[\d\])?: \*\*\*"
@@ -140,7 +141,7 @@ HARMLESS = re.compile(
     r"^\[?W(?:ARN\w{0,6}|\d{0,4})[ \]:]|(?:User|Future|Deprecation|Runtime)Warning: "
     r"|ChildFailedError|failed \(exitcode|closing signal SIG|Unable to register cu|E tensorflow/"
     r"|failed call to cuInit|wandb: ERROR Error (?:while|up)|NUMA node"
-    r"|weights of"
+    r"|weights of|failed-wheel-build"
 )
 # Warnings, progress, launchers' tables, and advice after an exception
 NOISE = re.compile(
@@ -164,6 +165,7 @@ LOG_MARK = re.compile(
     r"^\[?[EFIW]\d{4} \S{1,20}\s{1,6}(?:\d{1,9} )?\S{1,120}\] |^\[[EF] ?\S{1,60}\] (?:\[c10d\] )?"
     r"|^\d{4}-\d\d-\d\d[ T][\d:.,]{5,20}Z? |^traceback\s{1,4}: "
 )
+INVALID = re.compile(r"\d validation errors? for \S")  # of pydantic: below it, the field, and what is wrong
 SENTENCE_END = re.compile(r"[.;] (?=[A-Z])")
 DIGITS = re.compile(r"0x[0-9a-f]{1,16}|\d{1,20}|'[^']{0,200}'|\"[^\"]{0,200}\"")
 
@@ -332,6 +334,8 @@ def _message(found: _Candidate, rows: Sequence[str]) -> str:
         return rows[node - 1].strip() if node else text
     if "root error(s) found" in text and told:  # of TensorFlow: "(0) Resource exhausted: …"
         return told[0].removeprefix("(0) ")
+    if INVALID.search(text):
+        return ": ".join([text, *(row for row in told[:2] if not row.startswith("For further"))])
     if text.endswith(":") and told:
         if inner := next((row.strip() for row in rest if EXCEPTION.match(row)), ""):
             return inner
