@@ -110,11 +110,11 @@ FATAL = re.compile(
     # builds
     r"|error: command \S{1,100} failed: No such file"
     r"|fatal error: |Unknown compiler|^\s*fatal: |No matching distribution found"
-    r"|were not found in the package registry"
+    r"|(?:was|were) not found in the package registry"
     r"|^\s*E: (?:Unable to locate|Package|Version|Failed to fetch)|depends on \S{1,100}[~=<>!]"
     r"|cannot find -l|Unsupported gpu arch"
     r"|failed to authorize|DO NOT MATCH THE HASHES|Hash mismatch|is not a supported wheel"
-    r"|Because .{1,800} depends on "
+    r"|Because .{1,800} (?:depends on|you require) "
     r"|requires (?:a different )?[Pp]ython|CMake Error|CUDA_HOME"
     r"|NoneType: None|ResolvePackageNotFound|PackagesNotFoundError|nvcc fatal|MANIFEST_UNKNOWN|COPY failed"
     r"|not found in build context"
@@ -326,9 +326,8 @@ def _message(found: _Candidate, rows: Sequence[str]) -> str:
         text += row
     text = LOG_MARK.sub("", text.strip(" \t│|"))
     told = [row.strip() for row in rest if row.strip()]
-    if text.startswith("╭"):  # the title of a box, as of Typer and tyro
-        inside = takewhile(lambda row: any(map(str.isalnum, row)), told)
-        return " ".join(row.strip("│ ") for row in inside) or text
+    if framed := _framed(text, rest, told):
+        return framed
     if "Graph execution error" in text:  # of TensorFlow: what failed is above the name of the node
         node = next((n for n, row in enumerate(rows) if n > found.number and "[[{{node" in row), 0)
         return rows[node - 1].strip() if node else text
@@ -345,6 +344,17 @@ def _message(found: _Candidate, rows: Sequence[str]) -> str:
         last = next((n for n, row in enumerate(told) if row.startswith("Last error")), len(told))
         return " ".join([text, *told[last + 1 : last + 2]])
     return text.removeprefix("what():").strip()
+
+
+def _framed(text: str, rest: Sequence[str], told: Sequence[str]) -> str:
+    """Return what stands in a box, as of Typer and tyro, or at a branch, as of uv, which wraps it; else ""."""
+    if text.startswith("╭"):
+        inside = takewhile(lambda row: any(map(str.isalnum, row)), told)
+        return " ".join(row.strip("│ ") for row in inside) or text
+    if not text.startswith("╰─▶ "):
+        return ""
+    more = takewhile(lambda row: row.startswith(" ") and row.strip(), rest)
+    return " ".join([text.removeprefix("╰─▶ "), *map(str.strip, more)])
 
 
 def _shortened(text: str) -> str:
