@@ -347,7 +347,7 @@ def _message(found: _Candidate, rows: Sequence[str]) -> str:
 
 
 def _framed(text: str, rest: Sequence[str], told: Sequence[str]) -> str:
-    """Return what stands in a box, as of Typer and tyro, or at a branch, as of uv, which wraps it; else ""."""
+    """Return what stands in a box, as of Typer and tyro, or at a branch, as of uv, wrapped; else ""."""
     if text.startswith("╭"):
         inside = takewhile(lambda row: any(map(str.isalnum, row)), told)
         return " ".join(row.strip("│ ") for row in inside) or text
