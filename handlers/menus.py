@@ -30,7 +30,7 @@ def repositories(config: Config, typed: str) -> list[Option]:
 def names(known: GitNames, typed: str, *, first: Iterable[str] = ()) -> list[Option]:
     """Return the matching names, and the typed text: it can be a tag, or git can be unreachable."""
     typed = typed.strip()
-    ahead = {name: place for place, name in enumerate([*first, *MAIN_BRANCHES])}
+    ahead = {name: place for place, name in enumerate(dict.fromkeys([*first, *MAIN_BRANCHES]))}
     fitting = [one for one in known.names if typed.lower() in one.name.lower() and len(one.name) <= MAX_VALUE]
     fitting.sort(key=lambda one: (ahead.get(one.name, len(ahead)), not one.name.startswith(typed), one.name))
     found = [option(one.name, one.about) for one in fitting[: MAX_OPTIONS - 2]]

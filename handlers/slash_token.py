@@ -58,7 +58,7 @@ async def revoke_of(context: HandlerContext, typed: Command, rest: str, admin: s
     async with asyncio.timeout(ACK_TIMEOUT):
         owners = await context.tokens.owners()
         found = [user for user, name in owners.items() if name.lower() == wanted.lower()]
-        if wanted in owners or USER.fullmatch(wanted):
+        if wanted in owners or (not found and USER.fullmatch(wanted)):
             found = [wanted]
         if len(found) != 1:
             return _unclear(wanted, {user: owners[user] for user in found} or owners, several=bool(found))

@@ -52,6 +52,13 @@ def log_call(service: str, operation: str, seconds: float, answer: str, *, faile
         log.log(level, "call: %s in %.3f s: %s", what, seconds, answer or "ok")
 
 
+def one_line(text: str) -> str:
+    """Return the text's start, without a word that is cut: half a secret would not be masked."""
+    whole = " ".join(text.split())
+    start = whole[:MAX_ERROR]
+    return whole if start == whole else start.rpartition(" ")[0] or start
+
+
 def note_failure(service: str, error: Exception, text: str) -> None:
     """Remember the failure for `inspect`, unless it is an ordinary answer: not found, or changed since."""
     ordinary = isinstance(error, UserError) or (

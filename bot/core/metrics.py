@@ -107,7 +107,8 @@ def measured(
             yield
         result = "ok"
     except Exception as error:
-        result, failure = "ok" if is_answer(error) else "error", _one_line(describe(error), error)
+        result = "ok" if is_answer(error) else "error"
+        failure = calls.one_line(describe(error) or type(error).__name__)
         calls.note_failure(service, error, failure)
         raise
     finally:
@@ -116,10 +117,6 @@ def measured(
             counts[result].inc()
             CALL_SECONDS.labels(service).observe(seconds)
             calls.log_call(service, operation, seconds, failure, failed=result == "error")
-
-
-def _one_line(text: str, error: Exception) -> str:
-    return " ".join((text or type(error).__name__)[: calls.MAX_ERROR].split())
 
 
 @contextmanager

@@ -30,7 +30,7 @@ async def queues(cluster: KubernetesClient, settings: Settings, config: Config) 
             return [broken(CHECK, "not installed; queues: needs it", fix)]
         local += here
     found = _local_queues(names, namespaces, local)
-    found += await _cluster_queues(cluster, local)
+    found += await _cluster_queues(cluster, (q for q in local if q["metadata"]["name"] in names))
     classes = await listed_unless(403, cluster, "WorkloadPriorityClass")  # None: as the ClusterQueues
     if classes is not None:
         found += _missing_classes("WorkloadPriorityClass", policy, {c["metadata"]["name"] for c in classes})

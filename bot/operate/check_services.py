@@ -173,12 +173,12 @@ def mlflow(url: str, error: str) -> Finding:
 
 def _mlflow_headers() -> dict[str, str]:
     """Return the credentials that MLflow's own client takes from the environment."""
-    if token := os.environ.get("MLFLOW_TRACKING_TOKEN"):
-        return {"Authorization": f"Bearer {token}"}
-    if user := os.environ.get("MLFLOW_TRACKING_USERNAME"):
-        password = os.environ.get("MLFLOW_TRACKING_PASSWORD", "")
+    user, password, token = (
+        os.environ.get(f"MLFLOW_TRACKING_{name}") for name in ("USERNAME", "PASSWORD", "TOKEN")
+    )
+    if user and password:
         return {"Authorization": aiohttp.encode_basic_auth(user, password)}
-    return {}
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 async def _request(url: str, quoted: int = 0, **options: Any) -> tuple[int, str]:

@@ -226,7 +226,7 @@ async def _dns(target: Installation) -> list[Finding]:
     s = target.settings
     urls = [s.slack_api_url, s.redis_url, f"https://{s.registry_api}", f"https://{s.registry_push}"]
     urls += [s.mlflow_tracking_uri, *(r.url for r in target.config.repositories)]
-    names = sorted({name for url in urls if (name := _host_to_resolve(url))})
+    names = sorted(set[str]().union(*map(hosts_to_resolve, urls)))
     with Resolver() as resolve:
         counts = await asyncio.gather(*(_successes(resolve, name) for name in names))
     return dns(dict(zip(names, counts, strict=True)))
@@ -246,17 +246,21 @@ def dns(answers: Mapping[str, int]) -> list[Finding]:
     return bad or [ok("DNS", passed)]
 
 
-def _host_to_resolve(url: str) -> str:
-    """Return the URL's host name; empty for an IP address, a socket file, and hosts that a proxy resolves."""
+def hosts_to_resolve(url: str) -> set[str]:
+    """Return the host names of a URL, several of Sentinels; no IP address, and none that a proxy resolves."""
     parts = urlsplit(url)
-    name = parts.hostname or ""
-    if parts.scheme in getproxies() and not proxy_bypass(name):
-        return ""
+    addresses = parts.netloc.rpartition("@")[2].split(",")
+    names = {urlsplit(f"//{each}").hostname or "" for each in addresses}
+    by_proxy = {name for name in names if parts.scheme in getproxies() and not proxy_bypass(name)}
+    return {name for name in names - by_proxy if name and not _is_ip_address(name)}
+
+
+def _is_ip_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        return name
-    return ""
+        return False
+    return True
 
 
 async def _successes(resolve: Resolve, name: str) -> int:

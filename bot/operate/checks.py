@@ -139,7 +139,7 @@ async def check_remote(
     try:
         version = await api.version()
         found = await run_all(_remote_checks(api, cluster, settings, config))
-        found += event_reader(version, settings)
+        found += [*several_nodes(version, config), *event_reader(version, settings)]
         return [ok(name, version), *(replace(one, check=f"{cluster.name}: {one.check}") for one in found)]
     except ClusterUnreachableError as failure:
         return [broken(name, failure.why, failure.fix)]

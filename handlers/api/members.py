@@ -1,4 +1,7 @@
-"""Whether people are still in the channel of their token: Slack is asked about one at most once an hour."""
+"""Whether people are still in the channel of their token: Slack is asked about one at most once an hour.
+
+About a person who isn't among the last known members, it is asked again after a minute: they can have joined.
+"""
 
 import asyncio
 import logging
@@ -14,7 +17,7 @@ from handlers.middleware import SLACK_TIMEOUT
 
 log = logging.getLogger(__name__)
 
-TTL = 3600.0  # seconds; Slack allows 100 calls of conversations.members a minute
+TTL, ABSENT_TTL = 3600.0, 60.0  # seconds; Slack allows 100 calls of conversations.members a minute
 PAGE, MAX_PAGES = 999, 20  # members in one answer, the most that Slack gives; answers for one channel
 MAX_CACHED = 1_000  # channels
 GONE = {"channel_not_found"}  # a deleted channel, or a private one without the app: no thread can open there
@@ -23,7 +26,10 @@ GONE = {"channel_not_found"}  # a deleted channel, or a private one without the 
 @dataclass(frozen=True)
 class _Known:
     members: frozenset[str] | None  # None: unknown
-    until: float
+    at: float
+
+    def has(self, user: str) -> bool:
+        return self.members is None or user in self.members
 
 
 class Members:
@@ -38,12 +44,12 @@ class Members:
         A large channel, or a slow Slack, makes no caller wait longer than for one call.
         """
         known = self._known.get(channel)
-        if known is None or monotonic() > known.until:
+        if known is None or monotonic() - known.at > (TTL if known.has(user) else ABSENT_TTL):
             if channel not in self._reading:
                 self._reading[channel] = asyncio.create_task(self._read(channel))
             await asyncio.wait([self._reading[channel]], timeout=SLACK_TIMEOUT)
             known = self._known.get(channel)
-        return known is None or known.members is None or user in known.members
+        return known is None or known.has(user)
 
     async def _read(self, channel: str) -> None:
         before = self._known.get(channel)
@@ -60,7 +66,7 @@ class Members:
             del self._reading[channel]
         if len(self._known) >= MAX_CACHED:
             self._known.clear()
-        self._known[channel] = _Known(found, monotonic() + TTL)
+        self._known[channel] = _Known(found, monotonic())
 
     async def _members(self, channel: str) -> frozenset[str] | None:
         """Return the members; None if there are too many to ask for. Raises SLACK_ERRORS."""

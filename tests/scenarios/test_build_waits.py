@@ -24,7 +24,7 @@ EXPLAINED = {
     ),
     "limits of CPU": (
         {"hard": {"limits.cpu": "8"}},
-        "Quota `team` requires limits.cpu on every pod, and builds set none.",
+        "Quota `team` requires `limits.cpu` on every pod, and builds set none.",
         "failed quota: team: must specify limits.cpu for: kaniko",
     ),
 }

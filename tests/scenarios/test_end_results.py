@@ -13,8 +13,9 @@ from bot.core.request import SweepRequest
 from bot.core.space import Goal, command_line
 from bot.platform.config.limits import Limits
 from bot.sweep.charts.drawing import Picture
+from bot.sweep.lifecycle.texts import RESULT_FILES
 from bot.sweep.reports.end_results import keep_results, stored_results
-from bot.sweep.reports.post_results import RUNS_TIMEOUT
+from bot.sweep.reports.post_results import RUNS_TIMEOUT, post_files
 from bot.sweep.results.store import ResultsStore
 from bot.sweep.spaces.space import parse_space
 from k8s.engine import TrialState
@@ -73,6 +74,13 @@ async def test_table_picture_and_files_are_in_the_thread_once_and_agree(ended):
     assert (space.max_trials, space.metric, space.goal) == (1, "loss", Goal.MINIMIZE)
     assert command_line(space, {"width": "c"}) == "python train.py --width=c"
     assert [(each.name, each.values) for each in space.parameters] == [("width", ("c",))]
+    assert "then run: /sweep branch=main space=best gpus=1\n" in files["best.yaml"]
+
+
+async def test_command_in_best_yaml_names_the_repository_that_the_sweep_named(ended):
+    sweep = replace(ended.last, request=replace(ended.last.request, repo="digits"))
+    await post_files(sweep, RESULT_FILES, ended.clients)
+    assert "space=best gpus=1 repo=digits\n" in ended.slack.files[-1][1]
 
 
 async def test_files_wait_for_the_picture_and_nothing_is_posted_twice(redis):

@@ -132,6 +132,16 @@ async def test_trial_without_gpus_is_reported_if_it_requests_much_more_than_it_u
     assert simulation.slack.number == len(simulation.texts()), "posted once"
 
 
+async def test_measures_of_a_trial_without_requested_cpus_say_so(redis):
+    simulation = await a_simulation(redis, a_trial(60, cpu="0"))
+    simulation.cpus.ram = 60 * GIB
+    await simulation.run()
+    await simulation.click(Action.MEASURES, alert=f"full/sweeps/{TRIAL}")
+    await simulation.run(1)
+    reply = simulation.slack.ephemeral_messages[-1][1]
+    assert f"• `{TRIAL}`: no CPUs requested, memory max 60 GiB of 64 GiB" in reply
+
+
 async def test_trial_of_several_pods_counts_from_the_last_start_and_by_the_fullest_pod(redis):
     simulation = await a_simulation(redis, a_trial(60), a_trial(60, pod="b"), a_trial(60, pod="gone"))
     simulation.kubernetes.delete("Pod", "sweeps", f"{TRIAL}-gone")  # it still terminates

@@ -26,6 +26,7 @@ from bot.platform.commands.words import (
     clean,
     stem,
     unquoted,
+    whole_numbers,
     words_of,
 )
 from bot.text.wording import did_you_mean, fitting, listed, shortened
@@ -183,7 +184,7 @@ class _Reader:
     def read(self, typed: list[str]) -> None:
         """Take the words between typed options."""
         words = [word if " " in word.strip() else clean(word) for each in typed for word in self._parts(each)]
-        words = [word for word in words if word and word.lower() not in ARTICLES]
+        words = whole_numbers(word for word in words if word and word.lower() not in ARTICLES)
         lower = [word.lower() for word in words]
         place, hints, last = 0, list[str](), ""  # last: the key that the word before was a value of
         while place < len(words):
@@ -260,7 +261,8 @@ class _Reader:
         key, factor = self._keys.get(phrase, ""), FACTORS.get(lower[place])
         if not (key and factor and self._names.last.get(key, "").isdecimal()):
             return 0
-        self._set(key, str(max(1, int(int(self._names.last[key]) * factor))))
+        last = int(self._names.last[key])
+        self._set(key, str(max(min(1, last), int(last * factor))))
         return start - place + size
 
     def _number(self, word: str) -> str:

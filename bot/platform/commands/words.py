@@ -17,11 +17,24 @@ APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", 
 WORD = re.compile(
     rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
 )
-ONES = "one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
+ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split()  # noqa: SIM905
+ONES += [f"{each}teen" for each in ("six", "seven", "eigh", "nine")]
 TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
-NUMBERS = {word: str(number) for number, word in enumerate(ONES, 1)}
+NUMBERS = {word: str(number) for number, word in enumerate(ONES)}
 NUMBERS |= {word: str(20 + 10 * number) for number, word in enumerate(TENS)}
-NUMBERS |= {"single": "1", "couple": "2", "dozen": "12", "fifteen": "15", "sixteen": "16", "hundred": "100"}
+NUMBERS |= {
+    f"{ten}{sign}{one}": str(int(NUMBERS[ten]) + int(NUMBERS[one]))
+    for ten in TENS
+    for one in ONES[1:10]
+    for sign in "- "
+}
+NUMBERS |= {
+    f"{one} {many}": str(size * int(NUMBERS[one]))
+    for many, size in (("dozen", 12), ("hundred", 100), ("thousand", 1000))
+    for one in ONES[1:10]
+}
+NUMBERS |= {"single": "1", "couple": "2", "half dozen": "6", "dozen": "12", "hundred": "100"}
+THOUSANDS = re.compile("[$€£]?[0-9]{1,3}(?:,[0-9]{3})+")
 FACTORS = {
     "half": 0.5,
     "halve": 0.5,
@@ -89,6 +102,18 @@ def clean(word: str) -> str:
     """Return a word without formatting, punctuation, and a possessive."""
     word = re.sub(r"(?:'s|')$", "", bare(word.replace("’", "'").strip("*_~.!?:()")))
     return word.strip("*_~.!?:()")
+
+
+def whole_numbers(words: Iterable[str]) -> list[str]:
+    """Return the words with each number as one: `two hundred` is 200, and `$1,000` is $1000."""
+    found = list[str]()
+    for word in words:
+        pair = NUMBERS.get(f"{found[-1]} {word}".lower()) if found else None
+        if pair:
+            found[-1] = pair
+        else:
+            found.append(word.replace(",", "") if THOUSANDS.fullmatch(word) else word)
+    return found
 
 
 def as_pairs(text: str) -> str:

@@ -14,6 +14,9 @@ from k8s.objects import GPU, Manifest, condition, parse_time
 from k8s.pods import COLLECTORS, READER, STARTING, read_trial_pod
 from k8s.trial_kinds import TRIAL_LABEL, is_suspended, pod_index, training_container
 
+LAST_SIGNAL = 64  # of Linux; exit(-1) is 255
+# containerd, internal/cri/server/restart.go: the reason for a container that it lost, with code 255
+LOST = "Unknown"
 # kubelet, pkg/kubelet/eviction/eviction_manager.go: of a container, of the pod, and of a volume in the pod
 OVER_DISK = (
     r'exceeded its local ephemeral storage limit "([^"]{1,40})"'
@@ -147,7 +150,9 @@ class TrialEvidence:
     @cached_property
     def cause(self) -> LogCause:
         """What the log names as the cause, once the training has failed."""
-        killed = (self.exit or {}).get("exitCode", 0) > 128  # by a signal, which leaves no message
+        over = self.exit or {}
+        killed = 128 < over.get("exitCode", 0) <= 128 + LAST_SIGNAL  # by a signal, which leaves no message
+        killed = killed or over.get("reason") == LOST
         return find_cause(self.log, stale=STALE_IF_KILLED if killed else STALE)
 
     @property

@@ -19,7 +19,7 @@ from bot.platform.pod_health.queue_words import (
     refused,
     resource_name,
 )
-from bot.text.wording import trial_size
+from bot.text.wording import listed, trial_size
 from k8s.engine import Experiment, ExperimentState
 from k8s.katib.training import INJECTION_LABEL
 from k8s.kueue import PRIORITY_LABEL, has_fitting_flavor, read_workload
@@ -48,12 +48,12 @@ REFUSALS = (
         r"(m(?:ax|in)imum \S{1,300} usage per \w{1,20} is [^,]{1,40}, but \w{1,20} is \w{1,40})",
         "the namespace's LimitRange: {}",
     ),
-    (r"must specify ([\w., /-]{1,300}) for:", "the namespace's quota requires `{}` to be set"),
     (r'serviceaccount "([^"]{1,253})" not found', "service account `{}` doesn't exist"),
     (r"no PriorityClass with name (\S{1,253})", "PriorityClass `{}` doesn't exist"),
     (r'RuntimeClass "([^"]{1,253})" not found', "RuntimeClass `{}` doesn't exist"),
 )
 AMOUNT = re.compile(r"([\w./-]{1,300})=(\d{1,20}(?:[KMGTPE]i|[mkMGTPE])?)(?![\w.])")  # of a quota
+UNSPECIFIED = re.compile(r"([a-z.]{1,20}) for: ")
 CONFLICT = "the object has been modified"  # optimistic locking: the controller retries
 
 
@@ -167,6 +167,11 @@ def _class_fix(evidence: TrialEvidence) -> str:
     return f"Ask an admin to check that the WorkloadPriorityClass `{name}` exists." if name else ADMIN
 
 
+def unspecified(words: str) -> str:
+    """Name what a quota requires and containers don't set, of `limits.cpu for: a; limits.memory for: a,b`."""
+    return listed(f"`{name}`" for name in UNSPECIFIED.findall(words.partition("must specify ")[2]))
+
+
 def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
     """R5: a quota or a webhook rejects the pod; only the Job's events show it."""
     event = evidence.last("FailedCreate", "FailedCreatePod")  # the latter of PyTorchJobs
@@ -181,7 +186,9 @@ def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
         text = "Katib rejected the trial's pod: it didn't find the training container."
         return evidence.found("no-pod", text, ADMIN, words)
     matches = ((re.search(pattern, words), why) for pattern, why in REFUSALS)
-    why = next((f": {why.format(match[1])}" for match, why in matches if match), "")
+    needs = unspecified(words)
+    quota = f": the namespace's quota requires {needs} to be set" if needs else ""
+    why = next((f": {why.format(match[1])}" for match, why in matches if match), quota)
     text = f"Kubernetes rejected the {evidence.noun}'s pod{why}."
     return evidence.found("no-pod", text, ADMIN, words, report_at=again(event))
 

@@ -12,6 +12,8 @@ from k8s.pods import STARTING
 
 DELETION_TIMEOUT = timedelta(minutes=2)  # after deletionTimestamp, which includes the grace period
 DEAD_NODE = "node"  # key
+NO_ALIGNMENT = "TopologyAffinityError"  # of the kubelet: what is free is on several NUMA nodes
+REJECTED = {"UnexpectedAdmissionError", NO_ALIGNMENT}
 READY = {"Pulling", "Pulled"}  # the sandbox is there, and every volume is mounted
 UNMOUNTED = "Unable to attach or mount volumes"  # the kubelet's summary every 2 min, without the cause
 
@@ -61,7 +63,7 @@ def slow_start(evidence: TrialEvidence) -> Diagnosis | None:
 def device(evidence: TrialEvidence) -> Diagnosis | None:
     """R10: the kubelet rejected the pod: a GPU is faulty, or was allocated in the meantime."""
     reason = evidence.status.get("reason", "")
-    if reason != "UnexpectedAdmissionError" and not reason.startswith("OutOf"):
+    if reason not in REJECTED and not reason.startswith("OutOf"):
         return None
     node = evidence.pod["spec"].get("nodeName", "") if evidence.pod else ""
     if reason.startswith("OutOf"):
@@ -71,6 +73,8 @@ def device(evidence: TrialEvidence) -> Diagnosis | None:
     words = evidence.status.get("message", "")
     cpus = "not enough cpus" in words  # of the kubelet's CPU manager
     what = "the pod's CPUs" if cpus else "GPUs; one may be faulty"
+    if reason == NO_ALIGNMENT:
+        what = "GPUs and CPUs near each other, as its topology policy requires"
     fix = f"{ADMIN} The next trial can go to another node."
     return evidence.found("device", f"Node `{node}` couldn't allocate {what}.", fix, words)
 
@@ -121,8 +125,15 @@ FIXES = {
 
 def may_pass(reason: str, message: str) -> bool:
     """Return whether a failed pull can succeed on a retry."""
-    key = next((key for pattern, key, _, _ in PULLS if re.search(pattern, message)), "")
+    key, _, _ = _pull_error(message)
     return reason in {"ErrImagePull", "ImagePullBackOff"} and key in {"", "image-dns"}
+
+
+def _pull_error(words: str) -> tuple[str, str, str]:
+    """Return key, cause, and fix; names of images and URLs can have any word."""
+    said = re.sub(r'"[^"]*"|docker://\S+', "", words)
+    causes = ((key, why, fix) for pattern, key, why, fix in PULLS if re.search(pattern, said))
+    return next(causes, ("", "", ""))
 
 
 def image(evidence: TrialEvidence) -> Diagnosis | None:
@@ -138,9 +149,9 @@ def image(evidence: TrialEvidence) -> Diagnosis | None:
     if reason in {"InvalidImageName", "ErrImageNeverPull"}:
         why = "invalid name" if reason == "InvalidImageName" else "the node isn't allowed to pull it"
         return evidence.found("image-name", f"The image can't be used: {why}.", FIXES["tag"], words)
-    for pattern, key, why, fix in PULLS:
-        if re.search(pattern, words):
-            return evidence.found(key, f"The node can't pull the image: {why}.", FIXES[fix], words)
+    key, why, fix = _pull_error(words)
+    if key:
+        return evidence.found(key, f"The node can't pull the image: {why}.", FIXES[fix], words)
     at = again(event) if event else after(created_at(evidence.pod), RETRY_GRACE)
     text = "The node can't pull the image; Kubernetes is retrying."
     return evidence.found("image-pull", text, ADMIN, words, report_at=at)

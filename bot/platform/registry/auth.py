@@ -25,7 +25,7 @@ def login(document: str, registry: str) -> Login | None:
         matching = [key for key in auths if f"{wanted}/".startswith(f"{key}/")]
         if not matching or not (found := auths[max(matching, key=len)]):
             return None
-        if "auth" in found:
+        if found.get("auth"):
             user, _, password = base64.b64decode(found["auth"], validate=True).decode().partition(":")
             return user, password or found.get("identitytoken", "")  # Azure's, which takes it as a password
         return found["username"], found["password"]

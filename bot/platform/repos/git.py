@@ -41,7 +41,7 @@ SHA1 = 40  # hexadecimal digits
 SUBMODULE = "160000"  # its mode in a tree
 MAX_FILE = MIB  # bytes of a file that is read
 MAX_HISTORY = 64 * MIB  # 1.6 million commits
-MAX_SUBJECT = 300  # characters
+MAX_READ, MAX_SUBJECT = 2_000, 300  # characters of a subject that git prints, and, once masked, shown
 MAX_LISTED = 15  # commits between two
 
 
@@ -182,9 +182,9 @@ class Git(GitCommands):
         """Return the first line of the commit's message, masked."""
         async with self.locks[url]:
             repository = await self._fetched(url, commit)
-            short = f"--format=%<({MAX_SUBJECT},trunc)%s"
+            short = f"--format=%<({MAX_READ},trunc)%s"
             line = await self._run(url, "-C", repository, "log", "-1", short, commit, "--")
-        return self._mask(line.decode(errors="replace").strip())
+        return self._mask(line.decode(errors="replace").strip())[:MAX_SUBJECT]
 
     async def contains(self, url: str, tip: Tip, commit: str) -> bool:
         """Return whether the tip's history contains the commit; fetches the history without files."""
@@ -234,11 +234,13 @@ class Git(GitCommands):
 
     async def _log(self, url: str, repository: str, commits: str) -> CommitList:
         count = await self._run(url, "-C", repository, "rev-list", "--count", commits, "--")
-        form = f"--format=%h %<({MAX_SUBJECT},trunc)%s"
+        form = f"--format=%h %<({MAX_READ},trunc)%s"
         newest = ("log", f"-{MAX_LISTED}", "--abbrev=8", form, commits, "--")
         log = await self._run(url, "-C", repository, *newest)
         pairs = (self._mask(line).partition(" ") for line in _lines(log))
-        return CommitList(int(count), tuple((short, subject.strip()) for short, _, subject in pairs))
+        return CommitList(
+            int(count), tuple((short, subject.strip()[:MAX_SUBJECT]) for short, _, subject in pairs)
+        )
 
     async def branches(self, url: str) -> list[str]:
         """Return the names of the branches. Raises UserError, GitUnavailableError."""

@@ -32,7 +32,7 @@ async def check(git: Git, repository: Repository, commit: str, text: str) -> Non
             if (there, pinned) in known:
                 continue
             known.add((there, pinned))
-            if len(known) > MAX_SUBMODULES:
+            if len(known) > MAX_SUBMODULES + 1:  # with the repository itself
                 raise _too_many(repository)
             if (inner := await asked.read(there, pinned, GITMODULES)) is not None:
                 waiting.append((there, pinned, inner))

@@ -83,10 +83,7 @@ def cut(text: str, most: int = MAX_MESSAGE) -> str:
 
 def _whole(text: str) -> str:
     """Remove an incomplete link or entity from the end."""
-    link, entity = text.rfind("<"), text.rfind("&")
-    ends = [link] if link > text.rfind(">") else []
-    ends += [entity] if entity > text.rfind(";") else []
-    return text[: min(ends, default=len(text))].rstrip("`")
+    return re.sub(r"(?:<[^>]*|&[a-z]{0,3})$", "", text).rstrip("`")
 
 
 def link(url: str, label: str) -> str:

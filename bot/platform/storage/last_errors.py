@@ -12,7 +12,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot.core.calls import MAX_ERROR, Failures, remembering_failures
+from bot.core.calls import Failures, one_line, remembering_failures
 from bot.core.errors import RetryAfterError
 from bot.platform.storage.work_queue import Lease, text
 from bot.text.masking import Mask
@@ -96,6 +96,6 @@ def remembering(handler: Handler, errors: LastErrors, mask: Mask, now: Callable[
 
 def _add(failures: Failures, error: Exception) -> None:
     """Add an error that isn't a failed call's: a bug, or a rejected save."""
-    text = " ".join((str(error) or type(error).__name__)[:MAX_ERROR].split())
+    text = one_line(str(error) or type(error).__name__)
     if not any(text in known or known in text for known in failures.values()):
         failures["work"] = text

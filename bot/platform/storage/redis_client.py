@@ -188,7 +188,7 @@ def _connect_primary(url: str, **options: Any) -> Redis:
 
 
 def _address(host: str) -> tuple[str, int]:
-    parts = urlsplit(f"//{host}")
+    parts = urlsplit(f"//{host.strip()}")
     return parts.hostname or "", parts.port or DEFAULT_PORT
 
 

@@ -59,7 +59,7 @@ def local_requirement(files: Mapping[str, str]) -> str:
     """Return the first line that needs the repository itself, such as `-e .`, with its file."""
     for path, text in files.items():
         for line in _lines(text):
-            what = re.sub(r"^(-e|--editable|-f|--find-links)[\s=]*|^[\w.\[\]-]+\s*@\s*", "", line)
+            what = re.sub(r"^(-e|--editable|-f|--find-links)[\s=]*|^[\w.\[\], -]+@\s*", "", line)
             if what.startswith((".", "/", "file:")) or (what != line and "://" not in what):
                 return f"`{line}` in {path}"
             is_path = "/" in what.partition(" ")[0] or what.endswith((".whl", ".tar.gz", ".zip"))
@@ -100,7 +100,7 @@ def _included(files: Mapping[str, str]) -> list[str]:
 
 def _lines(text: str) -> Iterator[str]:
     """Yield lines without comments; a backslash at the end of one continues it."""
-    for line in text.replace("\\\n", " ").splitlines():
+    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
         if plain := re.sub(r"(^|\s)#.*", "", line).strip():
             yield re.sub(r"\s+", " ", plain)
 

@@ -11,7 +11,7 @@ from bot.platform.pod_health.cluster_events import find_workload, list_events
 from bot.platform.pod_health.diagnosis import Diagnosis, waiting
 from bot.platform.pod_health.evidence import Rule, TrialEvidence, created_at, event_time
 from bot.platform.pod_health.queue_words import NO_QUOTA_FOR
-from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE, webhook_away
+from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE, unspecified, webhook_away
 from bot.platform.pod_health.rules_startup import mount, sandbox
 from bot.text.wording import listed
 from k8s.api.client import Manifests
@@ -22,7 +22,7 @@ from k8s.trial_kinds import is_suspended
 
 OWN_NAMESPACE = "Ask an admin to give builds their own namespace (BUILD_NAMESPACE in docs/builds.md)"
 QUOTA = re.compile(r"exceeded quota: (\S+), requested: (.+), used: (.+), limited: (.+)")
-UNSPECIFIED = re.compile(r"failed quota: (\S+): must specify (\S+)")
+FAILED_QUOTA = re.compile(r"failed quota: (\S+): must specify")
 
 
 def queued(evidence: TrialEvidence) -> Diagnosis | None:
@@ -53,9 +53,9 @@ def refused(evidence: TrialEvidence) -> Diagnosis | None:
     words = str(event.get("message", "")).removeprefix("Error creating: ")
     if quota := QUOTA.search(words):
         return evidence.found("quota", _over(quota), f"{OWN_NAMESPACE}, or raise the quota.", words)
-    if missing := UNSPECIFIED.search(words):
-        text = f"Quota `{missing[1]}` requires {missing[2]} on every pod, and builds set none."
-        fix = f"{OWN_NAMESPACE}, or add a LimitRange with a default for {missing[2]}."
+    if failed := FAILED_QUOTA.search(words):
+        text = f"Quota `{failed[1]}` requires {unspecified(words)} on every pod, and builds set none."
+        fix = f"{OWN_NAMESPACE}, or add a LimitRange with a default for {unspecified(words)}."
         return evidence.found("quota", text, fix, words)
     if away := webhook_away(words):
         return evidence.found("webhook", *away, words)

@@ -94,7 +94,7 @@ async def _with_included(git: Git, repository: Repository, commit: str, first: s
                 f"{repository.name} has no `{path}`, which its requirements include. *Fix:* Add it."
             )
         found[path] = text
-        if len(found) > MAX_FILES:
+        if len(found) > MAX_FILES + 1:
             raise UserError(
                 f"`{first}` in {repository.name} can include at most {MAX_FILES} files with -r and -c."
             )

@@ -24,7 +24,8 @@ BEST_SHARE = 0.2
 
 
 def importances(results: SweepResults) -> dict[str, float]:
-    """Return each parameter's share, 0 to 1, the largest first; {} with too few trials or parameters.
+    """Return each parameter's share, 0 to 1, the largest first; {} with too few trials, parameters, or
+    different values.
 
     Parameters that only some trials have aren't compared.
 
@@ -39,9 +40,14 @@ def importances(results: SweepResults) -> dict[str, float]:
     varied = [p for p in shared if len({values[p.name][n] for n in complete}) > 1]
     if len(complete) < MIN_TRIALS or len(varied) < 2:
         return {}
-    order = {trial.name: place for place, trial in enumerate(ranked(results.space.goal, finite))}
+    order = dict[float | None, int]()
+    for place, trial in enumerate(ranked(results.space.goal, finite)):
+        order.setdefault(trial.value, place)  # equal trials share it: their names decide nothing
+    places = [order[finite[n].value] for n in complete]
+    if sorted(places)[math.ceil(BEST_SHARE * len(places)) - 1] == max(places):
+        return {}  # with ties, the best fifth are all trials
     rows = [{p.name: values[p.name][n] for p in varied} for n in complete]
-    return _shares(varied, rows, [order[finite[n].name] for n in complete])
+    return _shares(varied, rows, places)
 
 
 def _shares(

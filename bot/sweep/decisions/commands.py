@@ -14,6 +14,7 @@ from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.feature import CommandRule
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import CANCEL, display_name, private
+from bot.text.wording import listed
 from k8s.engine import Trial
 
 REPEATED = timedelta(minutes=1)  # after the first: a second click may have waited in the queue
@@ -120,6 +121,9 @@ def _kill_denial(sweep: SweepRecord, command: Command, seen: Observation, *_: ob
         user = sweep.to_kill.get(found[0].name)
         who = "Sweepbot" if user in {texts.IDLE, OUT_OF_BUDGET} else display_name(sweep, user) if user else ""
         return f"{who} already cancelled {code(found[0].name)}." if who else ""
+    if found:
+        names = listed(f"`{each.name}`" for each in found)
+        return f"{code(command.trial)} matches {names}. *Fix:* Give the full name."
     if any(name.endswith(command.trial) for name in seen.missing if command.trial):
         return f"{code(command.trial)} isn't running. Katib starts it again; cancel it then."
     live = ", ".join(f"`{t.name}`" for t in seen.live) or "none"

@@ -9,6 +9,7 @@ from bot.platform.config.policy import Config
 from bot.platform.config.teams import Price, price_of, prices_for, team_of
 from bot.sweep.launch.plan import Order
 from k8s.katib.pod_shape import PodShape
+from k8s.nodes.gpu_kinds import PROFILE, SLICE
 
 MODEL_LABEL = "nvidia.com/gpu.product"  # of nodes: the model with dashes for spaces
 
@@ -41,7 +42,14 @@ def with_budget(order: Order, config: Config) -> Order:
 def _highest(prices: tuple[Price, ...], shape: PodShape) -> float:
     """Return the highest price of the GPUs on which the pods can run; of all, unless labels name them."""
     named = shape.node_choices.get(MODEL_LABEL, ()) or filter(None, [shape.nodes.get(MODEL_LABEL, "")])
-    known = [price_of(prices, label) for label in named]
+    known = [price_of(prices, offered(label, shape.resource)) for label in named]
     if known and None not in known:
         return max(filter(None, known), default=0.0)
-    return max((price.hourly for price in prices), default=0.0)
+    of_all = (price_of((each,), offered(each.model, shape.resource)) or each.hourly for each in prices)
+    return max(of_all, default=0.0)
+
+
+def offered(model: str, resource: str) -> str:
+    """Return the model of a node's label with the slice that the resource is, unless the label has it."""
+    model, found = model.replace("-MIG-", SLICE), PROFILE.fullmatch(resource)
+    return f"{model}{SLICE}{found[1]}" if model and found and SLICE not in model else model

@@ -7,7 +7,7 @@ from bot.core.errors import UserError
 from bot.platform.config.clusters import TrialCluster, find_cluster
 from bot.sweep.launch.plan import Order
 from bot.text.number_format import money
-from bot.text.wording import listed
+from bot.text.wording import counted, listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ def pinned(candidate: Candidate) -> None:
 
 
 def _state(candidate: Candidate, currency: str) -> str:
-    free = "free GPUs unknown" if candidate.free is None else f"{candidate.free} GPUs free"
+    free = "free GPUs unknown" if candidate.free is None else f"{counted(candidate.free, 'GPU')} free"
     price = "" if candidate.price is None else f", {money(candidate.price, currency)} per GPU-hour"
     return f"{free}{price}, {candidate.waiting} waiting"
 

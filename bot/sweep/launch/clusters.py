@@ -19,7 +19,7 @@ from bot.platform.config.policy import Config
 from bot.platform.config.teams import granted_team, price_of, prices_for, team_of
 from bot.platform.pod_health.cluster_events import list_if_allowed
 from bot.platform.runtime.parser_thread import run_in_parser_thread
-from bot.sweep.launch.budget import MODEL_LABEL
+from bot.sweep.launch.budget import MODEL_LABEL, offered
 from bot.sweep.launch.capacity import capacity_refusal
 from bot.sweep.launch.cluster_choice import Candidate, choose, pinned, placed, pull_refusal
 from bot.sweep.launch.plan import Order, plan
@@ -30,7 +30,6 @@ from k8s.katib.pod_shape import PodShape
 from k8s.katib.train_job import MAX_VARIABLES
 from k8s.katib.trial_pod import placement
 from k8s.nodes.devices import with_devices
-from k8s.nodes.gpu_kinds import PROFILE, SLICE
 from k8s.nodes.gpu_pods import GpuPod
 from k8s.nodes.listed import list_devices, list_gpu_pods, list_machines, machines
 from k8s.nodes.machines import Machine, fits
@@ -154,14 +153,8 @@ def highest_price(nodes: Iterable[OpenNode], order: Order, config: Config) -> fl
     able = (each for each in nodes if each.sizes.get(resource, 0) >= 1000 * gpus)
     models = {node.labels.get(MODEL_LABEL, "") for node in able if admits(node, where, resource)}
     prices = prices_for(config.prices, order.team or team_of(config.teams, order.namespace, order.owner))
-    found = [price_of(prices, _offered(model.replace("-MIG-", SLICE), resource)) for model in models]
+    found = [price_of(prices, offered(model, resource)) for model in models]
     return None if None in found else max(filter(None, found), default=0.0 if found else None)
-
-
-def _offered(model: str, resource: str) -> str:
-    """Return the model of a node's label with the slice that the resource is, unless the label has it."""
-    found = PROFILE.fullmatch(resource)
-    return f"{model}{SLICE}{found[1]}" if model and found and SLICE not in model else model
 
 
 async def check_capacity(order: Order, plan: SweepPlan, clients: Clients) -> None:

@@ -76,6 +76,7 @@ def conflicts(request: SweepRequest, options: Collection[str]) -> dict[str, str]
         ("trials", request.trials),
         ("algorithm", request.algorithm),
         ("from", request.from_),
+        ("where", request.where),
     ):
         if value is not None:
             errors[key] = f"{key}= can't be combined with seeds=: each seed is one trial. Remove {key}=."
@@ -136,6 +137,7 @@ def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
         commit=None,
         promotes=None,
         bisects=None,
+        text=None if "space" in options else request.text,
         **{key: values[key] for key in keys if key in values},
     )
     if not (errors or after.auto) and after.parallel and after.trials and after.parallel > after.trials:

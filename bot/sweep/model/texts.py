@@ -14,6 +14,7 @@ from bot.core.sweep_summary import SweepSummary
 from bot.platform.slack.blocks import button, plain_text
 from bot.platform.slack.mrkdwn import code, link, mention, quoted
 from bot.text.number_format import short
+from bot.text.wording import shortened
 
 FIRST_HEALTHY = "✓ First trial healthy"  # the step `first` of a record
 CANCEL = "cancel_sweep"  # the button's action_id
@@ -95,7 +96,7 @@ def confirmation(title: str, effect: str, confirm: str, deny: str) -> dict[str, 
 
 def continue_button(sweep: str, words: str, where: str) -> dict[str, Any]:
     """Return the button that starts the sweep again within bounds."""
-    effect = f"Starts a new sweep like {sweep} with where={where}. {sweep} itself isn't changed."
+    effect = f"Starts a new sweep like {sweep} with where={shortened(where)}. {sweep} itself isn't changed."
     confirm = confirmation("Continue within these bounds?", effect, "Start", "Don't start")
     return button(CONTINUE, words[:75], f"{sweep} {where}", confirm=confirm)
 

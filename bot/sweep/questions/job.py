@@ -133,7 +133,7 @@ async def _plan(question: Question, clients: SweepClients, known: SnapshotStore)
         models.Plan(
             branch=request.branch,
             commit=plan.pinned,
-            subject=plan.subject,
+            subject=mask(plan.subject),
             cluster=plan.cluster,
             trials=space.max_trials,
             peak_gpus=space.parallel * plan.trial_gpus,
@@ -178,7 +178,7 @@ async def _history(question: Question, clients: SweepClients) -> bytes:
             goal=each.objective[2],
             owner=each.owner,
             commit=each.commit,
-            subject=each.subject,
+            subject=clients.mask(each.subject),
             trials=each.trials,
             ended=each.ended,
         )

@@ -54,7 +54,7 @@ async def post_files(sweep: SweepRecord, _: Event, clients: SweepClients) -> Non
     picture = clients.pictures.get(results)
     if picture is None:
         raise PictureWaitError
-    files = await asyncio.to_thread(_files, results, picture)
+    files = await asyncio.to_thread(_files, results, picture, sweep.request.repo)
     pictures = await best_pictures(sweep, results, clients)
     text = _comment(results, picture) + (" The best trial's last pictures are below." if pictures else "")
     await clients.slack.upload_files(sweep.requester.channel, sweep.thread, text, [*files, *pictures])
@@ -70,23 +70,21 @@ def _comment(results: SweepResults, picture: Picture) -> str:
     return f"Results of {code(results.sweep)}: {total} in {code('results.csv')}.{best}{missing}"
 
 
-def _files(results: SweepResults, picture: Picture) -> list[File]:
+def _files(results: SweepResults, picture: Picture, repo: str | None) -> list[File]:
     files = [File(name=f"{results.sweep}.png", content=picture.png, alt=picture.alt)] if picture.png else []
     files.append(File(name="results.csv", content=csv_text(results)))
     if best := results.best_trial:
-        files.append(
-            File(
-                name=f"{BEST_SPACE}.yaml", content=best_yaml(results.space, best.parameters, *_about(results))
-            )
-        )
+        space = best_yaml(results.space, best.parameters, *_about(results, repo))
+        files.append(File(name=f"{BEST_SPACE}.yaml", content=space))
     return files
 
 
-def _about(results: SweepResults) -> list[str]:
+def _about(results: SweepResults, repo: str | None) -> list[str]:
     best, space = results.best_trial, results.space
     value = "" if best is None or best.value is None else f": {space.metric} {best.value!r}"
     size = f"profile={results.profile} gpus={results.gpus}" if results.profile else f"gpus={results.gpus}"
     size += f" nodes={results.nodes}" if results.nodes > 1 else ""
+    size += f" repo={repo}" if repo else ""
     command = f"/sweep branch={results.branch} space={BEST_SPACE} {size}"
     return [
         f"Best trial of {results.sweep}{value}, commit {results.commit[:8]}.",

@@ -76,7 +76,8 @@ def read_pictures(text: str) -> dict[str, tuple[int, bytes]]:
     for line in text.splitlines():
         try:
             part: Any = json.loads(line) if line.startswith('{"picture"') else {}
-            name, number, total = str(part["picture"]), int(part["part"]), int(part["parts"])
+            name = str(part["picture"]).encode(errors="replace").decode()  # a file's can be no UTF-8
+            number, total = int(part["part"]), int(part["parts"])
             data = b64decode(part["data"], validate=True)
             step = int(part["step"])
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError, binascii.Error):

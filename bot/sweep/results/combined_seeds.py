@@ -46,6 +46,9 @@ def _measured(request: SweepRequest) -> SweepRequest:
         gate=None,
         max_hours=None,
         budget=None,
+        cluster=None,
+        queue=None,
+        priority=None,
         promotes=None,
         notify=Notify.CHANNEL,
     )

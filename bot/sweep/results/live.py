@@ -195,8 +195,8 @@ class LiveValues:
 
 
 def _without_value(query: LogQuery, before: LiveReading) -> tuple[LogSource, ...]:
-    waiting = (s for s in query.sources if s.trial in query.new - before.latest.keys())
-    return tuple(islice(waiting, MAX_SOON))
+    waiting = query.new - before.latest.keys()
+    return tuple(islice((s for s in query.sources if s.trial in waiting), MAX_SOON))
 
 
 def _at_rungs(space: SearchSpace, curves: Mapping[str, Curve]) -> dict[str, Curve]:

@@ -255,7 +255,8 @@ def _points(text: str, query: LogQuery) -> tuple[str, list[tuple[Point, float]]]
     """Return a line's metric and points; "" of an error's text, or half a line."""
     try:
         line: Any = json.loads(text)
-        return str(line["metric"]), [
+        # A folder's name can have bytes that are no UTF-8, and so can't be stored.
+        return str(line["metric"]).encode(errors="replace").decode(), [
             (Point(int(step), float(value), _time(at)), float(value if best is None else best))
             for step, value, at, least, greatest in line["points"]
             for best in [{"min": least, "max": greatest}.get(query.strategy)]

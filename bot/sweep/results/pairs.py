@@ -20,6 +20,7 @@ from bot.text.wording import counted, listed
 MIN_PAIRS = 8  # below, a few lucky pairs make a claim
 RESAMPLES = 2_000
 SHARE = 0.95
+RELATIVE = 1e-9  # of a spread
 LARGEST = 1e100  # of a value: sums and differences of larger ones can exceed a float
 
 
@@ -107,7 +108,8 @@ def bootstrap(differences: Sequence[float]) -> tuple[float, float]:
     draw = Random(0)  # noqa: S311 - not for secrets
     mean, own_spread = _mean_and_spread(differences)
     resamples = (_mean_and_spread(draw.choices(differences, k=len(differences))) for _ in range(RESAMPLES))
-    distances = sorted((each - mean) / spread for each, spread in resamples if spread)
+    least = RELATIVE * own_spread  # below, all of a resample are equal, but for their last digits
+    distances = sorted((each - mean) / spread for each, spread in resamples if spread > least)
     if not distances:  # all are equal
         return mean, mean
     cut = round(len(distances) * (1 - SHARE) / 2)

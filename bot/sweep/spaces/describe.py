@@ -1,8 +1,11 @@
 """Describe a space: what it would try, and its space file, or the one of its best trial. Pure."""
 
-import json
+import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+
+import yaml
 
 from bot.core.space import TENSORBOARD_PARAMETER, MetricSource, Parameter, SearchSpace, command_line
 from bot.sweep.spaces.early_stopping import own_settings
@@ -10,6 +13,8 @@ from bot.sweep.spaces.space import combinations
 from bot.text.number_format import NUMBER, hours
 from bot.text.wording import counted, printable, trial_size
 from k8s.katib.training import TENSORBOARD_DIR
+
+PLAIN = re.compile(r"(?!(?i:null|true|false)$)[^\W\d]\w*")  # YAML reads it as text without quotes
 
 
 def explain(space: SearchSpace, gpus: int, nodes: int = 1) -> str:
@@ -72,7 +77,7 @@ def as_yaml(space: SearchSpace) -> str:
 
 def _file(space: SearchSpace) -> Iterator[str]:
     yield from (f"# Note: {note}" for note in space.notes)
-    yield f"command: {json.dumps(space.command)}"
+    yield f"command: {_quoted(space.command)}"
     yield f"objective: {_objectives(space) if space.goals else _flow(_objective(space))}"
     if space.source is MetricSource.FILE:
         yield f"metrics: {_flow({'from': 'file', 'path': _text(space.metrics_path)})}"
@@ -151,7 +156,12 @@ def _value(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    return text if text.replace("_", "").isalnum() and not NUMBER.fullmatch(text) else json.dumps(text)
+    return text if PLAIN.fullmatch(text) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """Unlike JSON's, YAML's escapes can't be halves of a character."""
+    return str(yaml.dump(str(text), default_style='"', width=math.inf)).rstrip("\n")
 
 
 BEST_SPACE = "best"

@@ -145,18 +145,20 @@ def read_objective(
 ) -> tuple[Objective, dict[str, Goal]]:
     """Read the objective, and the goals of the others of a list, which are additional metrics.
 
-    The target, the strategy, and the other objectives of a metric that the request replaces don't apply.
+    The target, the strategy, and the other objectives of a metric that the request replaces don't apply. A
+    metric of the list keeps its goal and strategy.
     """
     if node and isinstance(node.value, list):
         found = _read_several(node, source)
-        first = replace(found[0], goal=Goal(request.goal or found[0].goal))
-        if request.metric:
-            return Objective(metric=request.metric, goal=first.goal), {}
-        others = {each.metric: each.goal for each in found[1:]}
+        asked = request.metric or found[0].metric
+        named = next((each for each in found if each.metric == asked), found[0])
+        goal = Goal(request.goal or named.goal)
         strategy = {each.metric: each.strategy for each in found if each.strategy}
-        return Objective(
-            metric=first.metric, goal=first.goal, additional=(*others,), strategy=strategy
-        ), others
+        if request.metric:
+            own = {name: each for name, each in strategy.items() if name == asked}
+            return Objective(metric=asked, goal=goal, strategy=own), {}
+        others = {each.metric: each.goal for each in found[1:]}
+        return Objective(metric=asked, goal=goal, additional=(*others,), strategy=strategy), others
     return _read_one(node, request, source), {}
 
 
@@ -181,8 +183,9 @@ def _read_one(node: Node | None, request: SweepRequest, source: MetricSource) ->
     if file.metric and not request.metric:
         _check_name(keys["metric"], file.metric, source)
     if "additional" in keys:
-        _check_additional(keys["additional"], file.additional, metric, source)
-    found = replace(file, metric=metric, goal=Goal(request.goal or file.goal))
+        _check_additional(keys["additional"], file.additional, file.metric, source)
+    more = tuple(name for name in file.additional if name != metric)
+    found = replace(file, metric=metric, goal=Goal(request.goal or file.goal), additional=more)
     if request.metric and request.metric != file.metric:
         return replace(found, target=None, strategy={})
     if list(file.strategy) == [""]:

@@ -128,6 +128,8 @@ def figures(
     uses = UseColumns.joined(hour.columns for hour in known)
     if schedule.team:
         uses = uses.where([team == schedule.team for team in uses.team])
+        of_team = {key: each for key, each in week.groups.items() if key[1] == schedule.team}
+        week = replace(week, groups=of_team)
     begin, end = schedule.window(day)
     working, reserved = _split(uses)
     sums = Totals.of(working).uses

@@ -238,6 +238,7 @@ async def cpu_utilization(queries: CpuQueries, trials: Sequence[CpuTrial], windo
 def _line(trial: CpuTrial, use: Measured) -> str:
     share, peak = trial.share(use.cores), trial.peak(use.ram)
     cores = "too few samples" if share is None else f"mean {100 * share:.1f}% of {trial.all_cores}"
+    cores = cores if trial.cores else "no CPUs requested"
     memory = "" if peak is None else f", memory max {gib(peak)}"
     most = f" of {gib(trial.limit or trial.ram)}" if memory and (trial.limit or trial.ram) else ""
     return f"• {code(trial.name)}: {cores}{memory}{most}"

@@ -34,6 +34,7 @@ def check(quotas: list[Object], pods: list[Object], pod: Object) -> None:
 
 
 def _specified(quota: Object, pod: Object, hard: Mapping[str, str]) -> None:
+    missing = []
     for name in sorted(hard):
         which, _, resource = name.rpartition(".")
         lacks = [
@@ -42,8 +43,9 @@ def _specified(quota: Object, pod: Object, hard: Mapping[str, str]) -> None:
             if resource not in c["resources"].get(which or "requests", {})
         ]
         if resource in COMPUTE and lacks:
-            why = f"must specify {name} for: {','.join(sorted(lacks))}"
-            raise _forbidden(pod, f"failed quota: {_name(quota)}: {why}")
+            missing.append(f"{name} for: {','.join(sorted(lacks))}")
+    if missing:
+        raise _forbidden(pod, f"failed quota: {_name(quota)}: must specify {'; '.join(missing)}")
 
 
 def _sum(pod: Object, name: str) -> float:

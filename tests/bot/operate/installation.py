@@ -36,7 +36,7 @@ class Installed:
         self.chat = await slack.serve()
         images = await registry.serve(self.folder / "blobs")
         host = await git_server.serve(repositories)
-        self.mlflow_status = 200
+        self.mlflow_status, self.logins = 200, []
         app = web.Application()
         app.router.add_get("/api/2.0/mlflow/experiments/search", self._mlflow)
         mlflow = await listen(app)
@@ -59,7 +59,8 @@ class Installed:
             "k8s_namespace": "sweeps",
         }
 
-    async def _mlflow(self, _):
+    async def _mlflow(self, request):
+        self.logins.append(request.headers.get("Authorization"))
         return web.json_response({"experiments": []}, status=self.mlflow_status)
 
     def _cluster(self):

@@ -62,6 +62,13 @@ async def test_queues_that_are_stopped_are_broken(store):
     assert any(each.startswith("LocalQueue research in sweeps isn't active") for each in found)
 
 
+async def test_queues_that_the_configuration_does_not_name_are_left_out(store):
+    head = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue"}
+    meta = {"name": "of-others", "namespace": "sweeps"}
+    store.create({**head, "metadata": meta, "spec": {"clusterQueue": "gone"}})
+    assert [each.level for each in await examined(store)] == [Level.OK]
+
+
 async def test_queues_with_a_default_queue_warn_about_builds(store):
     head = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue"}
     meta = {"name": "default", "namespace": "sweeps"}

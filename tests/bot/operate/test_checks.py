@@ -153,6 +153,15 @@ async def test_prometheus_makes_exporter_access_unnecessary(here):
     assert {finding.check for finding in await here.examined()} == {"Prometheus", "kubelet logs"}
 
 
+async def test_mlflow_gets_the_credentials_that_its_own_client_would_send(here, monkeypatch):
+    for name, text in (("USERNAME", "bot"), ("TOKEN", "token")):
+        monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", text)
+    await here.examined()
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "password")
+    await here.examined()
+    assert here.logins == ["Bearer token", "Basic Ym90OnBhc3N3b3Jk"]
+
+
 async def test_endless_check_is_stopped(here, monkeypatch):
     monkeypatch.setattr(concurrently, "CHECK_TIMEOUT", 0.5)
 

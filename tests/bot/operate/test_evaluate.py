@@ -32,6 +32,7 @@ from bot.operate.check_state import (
     cpu_use,
     dns,
     eviction,
+    hosts_to_resolve,
     monitoring,
     persistence,
     prometheus,
@@ -317,6 +318,11 @@ def test_name_that_resolves_intermittently_is_a_warning_with_counts():
         ("broken", "gone resolved 0 of 5 times"),
     ]
     assert dns({"good": 5})[0].level is Level.OK
+
+
+def test_dns_resolves_each_sentinel_but_no_address() -> None:
+    assert hosts_to_resolve("redis+sentinel://:secret@one,two:26379,10.0.0.1/primary/0") == {"one", "two"}
+    assert hosts_to_resolve("unix:///tmp/redis.sock") == hosts_to_resolve("redis://[::1]:6379/0") == set()
 
 
 def test_series_required_by_idle_warnings_are_checked() -> None:

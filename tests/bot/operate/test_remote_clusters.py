@@ -9,6 +9,7 @@ import yaml
 from bot.operate.checks import check_remote
 from bot.platform.clusters.connections import Identities
 from bot.platform.config.clusters import TrialCluster
+from k8s.api.remote import RemoteClient
 from local.kubernetes.apiserver import api
 from local.kubernetes.apiserver.kinds import Refused
 from local.kubernetes.apiserver.store import Store
@@ -69,3 +70,12 @@ async def test_doctor_reports_an_unreachable_cluster(west, tmp_path):
     await west.close()
     found = await examined(tmp_path)
     assert [(each.level, "unreachable" in each.text) for each in found.values()] == [("broken", True)]
+
+
+async def test_doctor_names_what_an_old_cluster_lacks(west, tmp_path, monkeypatch):
+    async def version(_):
+        return "v1.30.4"
+
+    monkeypatch.setattr(RemoteClient, "version", version)
+    found = (await examined(tmp_path))["west: several nodes"]
+    assert (found.level, "found v1.30.4" in found.text) == ("warning", True)

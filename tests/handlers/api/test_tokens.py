@@ -151,6 +151,16 @@ async def test_token_of_a_person_who_left_its_channel_is_refused(call, slack, ty
     assert (await call("GET", "/sweeps", by=theirs))[0] == 200
 
 
+async def test_person_who_joins_the_channel_is_admitted_within_a_minute(call, slack, typed, monkeypatch):
+    slack.workspace.channels["C1"].members.discard("U2")
+    assert (await call("GET", "/sweeps"))[0] == 200
+    slack.workspace.channels["C1"].members.add("U2")
+    theirs = token_in(await typed("token", user_id="U2"))
+    assert (await call("GET", "/sweeps", by=theirs))[0] == 403
+    monkeypatch.setattr("handlers.api.members.ABSENT_TTL", -1)
+    assert (await call("GET", "/sweeps", by=theirs))[0] == 200
+
+
 async def test_channel_is_asked_about_once_and_kept_while_slack_is_down(call, slack, monkeypatch):
     asked, ask = [], AsyncWebClient.conversations_members
 
@@ -195,6 +205,11 @@ async def test_admin_names_a_person_by_id_mention_or_name(typed, person):
     await typed("token", user_id=OWNER, user_name="bo")
     assert await typed(f"admin revoke {person}", user_id=ADMIN) == "1 token of bo revoked."
     assert await typed(f"admin revoke {OWNER}", user_id=ADMIN) == f"0 tokens of {OWNER} revoked."
+
+
+async def test_name_in_capitals_can_look_like_an_id(typed):
+    await typed("token", user_id=OWNER, user_name="uma")
+    assert await typed("admin revoke @UMA", user_id=ADMIN) == "1 token of uma revoked."
 
 
 async def test_two_people_of_one_name_are_told_apart(typed):

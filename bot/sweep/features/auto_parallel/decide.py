@@ -83,7 +83,7 @@ def _line(sweep: SweepRecord, most: int) -> str:
         case PaceChange.UNKNOWN:
             return f"{up_to}: free GPUs are unknown. *Fix:* Ask an admin to run `/sweep doctor`"
         case _:
-            return f"{up_to}: more start once GPUs are free, up to {most}"
+            return f"{up_to}: more start once GPUs are free, up to {most}" if target < most else up_to
 
 
 GROW_AFTER = timedelta(minutes=2)  # since the last change, so that the number doesn't swing
@@ -138,6 +138,8 @@ def _chosen(sweep: SweepRecord, capacity: FreeCapacity, seen: Observation, now: 
     target, active = sweep.parallel_now, len(seen.live)
     if capacity.trials is None:
         return sweep.change(AutoParallelState, change=PaceChange.UNKNOWN)
+    if sweep.of(AutoParallelState).change is PaceChange.UNKNOWN:
+        sweep = sweep.change(AutoParallelState, change=PaceChange.NONE)
     if capacity.to_yield:
         why = AutoParallelState(at=now, change=PaceChange.YIELDS, gpus=capacity.requested, who=capacity.who)
         return _lowered(sweep, active - capacity.to_yield, why)

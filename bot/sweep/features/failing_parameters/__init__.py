@@ -19,6 +19,7 @@ from bot.sweep.features.failing_parameters.pattern import Condition, Pattern, Ro
 from bot.sweep.model.feature import Feature, LiveMessage, Moment, Step
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import continue_button
+from bot.sweep.spaces.bounds import MAX_CONDITIONS
 from k8s.engine import TrialState
 
 KIND = "failing_parameters"
@@ -36,6 +37,7 @@ class FailingParameters(FeatureState):
     pattern: Pattern | None = None
     cause: str = ""  # of the failures in it
     causes: dict[str, str] = field(default_factory=dict)  # of diagnosed trials: the diagnosis's key
+    words: dict[str, str] = field(default_factory=dict)  # by such a key: the cause, of its first trial
     counted: int = 0  # ended trials at the last search for a pattern
     ts: str | None = None  # of the message
     fingerprint: str = ""  # of that message in Slack
@@ -44,7 +46,7 @@ class FailingParameters(FeatureState):
 @dataclass(frozen=True, kw_only=True)
 class PatternSeen:
     pattern: Pattern | None = None
-    cause: str = ""
+    key: str = ""  # of the failures in it
     counted: int = 0
 
 
@@ -68,12 +70,15 @@ async def observe(sweep: SweepRecord, seen: Observation, _: SweepClients) -> Obs
         if cause == key or not (failed or cause):
             rows.append((trial.parameters, cause == key))
     pattern = await asyncio.to_thread(find_pattern, rows, sweep.plan.space.parameters)
-    text = next((_cause(each) for each in seen.trouble if each.key == key), "")
-    return seen.put(PatternSeen(pattern=pattern, cause=text, counted=len(ended)))
+    return seen.put(PatternSeen(pattern=pattern, key=key, counted=len(ended)))
+
+
+def _diagnosed(seen: Observation) -> list[Diagnosis]:
+    return [each for each in seen.trouble if each.lasting and each.trial]
 
 
 def _causes(seen: Observation) -> dict[str, str]:
-    return {each.trial: each.key for each in seen.trouble if each.lasting and each.trial}
+    return {each.trial: each.key for each in _diagnosed(seen)}
 
 
 def _cause(diagnosis: Diagnosis) -> str:
@@ -87,11 +92,12 @@ def follow(sweep: SweepRecord, seen: Observation, _: datetime) -> SweepRecord:
     causes = state.causes | _causes(seen)
     if not found.counted and causes == state.causes:
         return sweep
-    state = replace(state, causes=causes, counted=found.counted, cause=state.cause or found.cause)
+    words = {each.key: _cause(each) for each in reversed(_diagnosed(seen))} | state.words
+    state = replace(state, causes=causes, counted=found.counted, words=words)
     if found.pattern is None:
         return sweep.put(state)
     is_first = state.pattern is None
-    sweep = sweep.put(replace(state, pattern=found.pattern))
+    sweep = sweep.put(replace(state, pattern=found.pattern, cause=words.get(found.key, "")))
     return sweep.enqueue(Event(kind=KIND, text=_text(sweep))) if is_first else sweep
 
 
@@ -120,14 +126,17 @@ def _text(sweep: SweepRecord) -> str:
 
 
 def _way(sweep: SweepRecord, one: Condition, *, named: bool) -> tuple[str, str] | None:
-    """Return the button's words and the constraint that leaves these values out; None if they need quotes."""
+    """Return the button's words and the constraint that leaves these values out; None if they need quotes,
+    or are too many.
+    """
     bounds = one.bound.split(" or ")
     if not all(map(TYPED.fullmatch, [one.name, *bounds])):
         return None
     left_out = [f"{one.name}{OPPOSITE[one.sign]}{bound}" for bound in bounds]
     name = f"with {one.name} " if named and one.sign != "=" else ""
     words = f"Continue {name}{WORDS[one.sign][0]} {', '.join(bounds)}"
-    return words, ",".join(filter(None, (sweep.request.where, *left_out)))
+    where = ",".join(filter(None, (sweep.request.where, *left_out)))
+    return (words, where) if where.count(",") < MAX_CONDITIONS else None
 
 
 FEATURE = Feature(

@@ -8,9 +8,10 @@ parameters; it is multiplied by the number of splits that were tried.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from math import comb
+from math import comb, isnan, nan
 
 from bot.core.space import Parameter
+from bot.text.number_format import finite
 
 MAX_TRIALS = 400  # the latest ones
 MAX_BOUNDS = 12  # thresholds of one parameter and direction
@@ -79,18 +80,23 @@ def find_pattern(rows: Sequence[Row], parameters: Iterable[Parameter]) -> Patter
 
 
 def _of_one(rows: Sequence[Row], failed: int, parameter: Parameter) -> list[_Split]:
-    """Return the splits by one parameter that contain failed trials."""
-    values = [given.get(parameter.name, "") for given, _ in rows]
-    numbers = [_number(value) for value in values]
-    if any(number is None for number in numbers):
-        return list(_categories(values, failed, parameter.name))
+    """Return the splits by one parameter; a trial in which its condition isn't met is in none of them."""
+    values = [given.get(parameter.name) for given, _ in rows]
+    numbers = [nan if value is None else finite(value) for value in values]
     known = [number for number in numbers if number is not None]
-    exact = bool(parameter.values) or parameter.integer or parameter.step is not None
-    return list(_thresholds(known, failed, parameter.name, exact=exact))
+    if len(known) < len(numbers):
+        found = _categories(values, failed, parameter.name)
+    else:
+        exact = bool(parameter.values) or parameter.integer or parameter.step is not None
+        found = _thresholds(known, failed, parameter.name, exact=exact)
+    present = _bits(value is not None for value in values)
+    return [each for each in found if each.rows != present]
 
 
-def _categories(values: Sequence[str], failed: int, name: str) -> Iterator[_Split]:
-    of = {value: _bits(each == value for each in values) for value in dict.fromkeys(values)}
+def _categories(values: Sequence[str | None], failed: int, name: str) -> Iterator[_Split]:
+    of = {
+        value: _bits(each == value for each in values) for value in dict.fromkeys(values) if value is not None
+    }
     bad = [value for value, bits in of.items() if 2 * (bits & failed).bit_count() > bits.bit_count()]
     for group in [*([value] for value in of), *([bad] if 1 < len(bad) < len(of) else [])]:
         bits = sum(of[value] for value in group)
@@ -102,14 +108,14 @@ def _thresholds(numbers: Sequence[float], failed: int, name: str, *, exact: bool
 
     `exact`: the parameter has few values; else, a shorter number between two of them is as good.
     """
-    bad = sorted({number for place, number in enumerate(numbers) if failed >> place & 1})
-    bad = bad[:: -(-len(bad) // MAX_BOUNDS)]
+    bad = sorted({each for place, each in enumerate(numbers) if failed >> place & 1 and not isnan(each)})
+    top = bad[-1:]
+    bad = bad[:: -(-len(bad) // MAX_BOUNDS) or 1]
     for bound in bad:
         below = max((number for number in numbers if number < bound), default=None)
         condition = Condition(name=name, sign="≥", bound=_text(bound, bound if exact else below))
         yield _Split((condition,), _bits(number >= bound for number in numbers))
-    top = max(number for place, number in enumerate(numbers) if failed >> place & 1)
-    for bound in {*bad, top}:
+    for bound in {*bad, *top}:
         above = min((number for number in numbers if number > bound), default=None)
         condition = Condition(name=name, sign="≤", bound=_text(bound, bound if exact else above))
         yield _Split((condition,), _bits(number <= bound for number in numbers))
@@ -162,13 +168,6 @@ def _fisher(total: int, failed: int, inside: int, hits: int) -> float:
 
 def _bits(flags: Iterable[bool]) -> int:
     return sum(1 << place for place, flag in enumerate(flags) if flag)
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _text(bound: float, beyond: float | None) -> str:

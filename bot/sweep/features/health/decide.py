@@ -68,12 +68,16 @@ def _one_more(sweep: SweepRecord, diagnosis: Diagnosis) -> SweepRecord:
     return sweep.put(state)
 
 
-def ended(sweep: SweepRecord, _: Observation, __: Config) -> SweepRecord:
-    """Report the number of repeated failures that no message has counted."""
+def ended(sweep: SweepRecord, seen: Observation, _: Config) -> SweepRecord:
+    """Report the number of repeated failures that no message has counted.
+
+    Not each diagnosis is of a failure: a trial whose value is NaN has succeeded, and some name no trial.
+    """
     state = sweep.of(HealthState)
     counted = state.shown.key if state.shown and state.shown.lasting else ""
     alike = [(first, more) for key, (first, more) in state.alike.items() if more and key != counted]
-    rest = sweep.progress.failed - sum(1 + more for _, more in state.alike.values())
+    others = {"", *(trial.name for trial in seen.succeeded)}
+    rest = sweep.progress.failed - sum(more + (first not in others) for first, more in state.alike.values())
     events = [texts.failed_alike(first, more) for first, more in alike]
     return sweep.enqueue(*events, *([texts.failed_alike("", rest)] if rest > 0 else []))
 

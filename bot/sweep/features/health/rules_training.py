@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 from bot.core.space import MetricSource
 from bot.platform.pod_health.diagnosis import Diagnosis
-from bot.platform.pod_health.evidence import OVER_DISK, TrialEvidence
+from bot.platform.pod_health.evidence import LAST_SIGNAL, LOST, OVER_DISK, TrialEvidence
 from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE
 from bot.platform.pod_health.rules_startup import DEAD_NODE
 from bot.sweep.features.health.crash_fixes import crash_fix
@@ -52,9 +52,6 @@ PRINTED = rf"(?<![\w./-])([A-Za-z_][\w./-]{{0,99}}){QUOTE}\s?[:=]\s?{QUOTE}{WRAP
 LOGGED = r'(?m)^{"metric": "([\w./ ()-]{1,100})"(?:, "tag": "([\w./ ()-]{1,100})")?'
 MAX_REPORTED = 12  # names that are listed
 PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"
-LAST_SIGNAL = 64  # of Linux; exit(-1) is 255
-# containerd, internal/cri/server/restart.go: the reason for a container that it lost, with code 255
-LOST = "Unknown"
 BY_NODE = {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"}
 OVER_TIME = "over-time"  # key
 # kubelet, pkg/kubelet/eviction/helpers.go: it lists the containers that use more than they request

@@ -149,6 +149,8 @@ def test_renewed_registry_login_is_masked_beside_the_former_one(monkeypatch, tmp
     settings = read(monkeypatch, REGISTRY_AUTH_FILE=str(file))
     mask = settings.mask
     for password in ("hunter-1", "hunter-2"):
-        file.write_text(json.dumps({"auths": {"registry": {"username": "ada", "password": password}}}))
+        file.write_text(
+            json.dumps({"auths": {"registry": {"auth": "", "username": "ada", "password": password}}})
+        )
         assert settings.login("registry") == ("ada", password)
     assert mask("hunter-1, hunter-2, xoxb-1") == "***, ***, ***"

@@ -67,9 +67,11 @@ async def test_names_and_subjects_are_one_line_with_any_line_break(repo: Repo, u
     assert sorted(await git.branches(url)) == ["a\u2028b", "c\u0085d", "main"]
     [(short, subject)] = (await git.between(url, old, new)).added.shown
     assert (short, subject) == (new[:8], "One\u2028two")
-    commit = repo.commit("Begin " * 15_000, {"a.txt": "a"})
+    token = "hf_" + "a" * 30  # the limit is amid it
+    commit = repo.commit("Begin " * 49 + token + " Begin" * 15_000, {"a.txt": "a"})
     repo.push("main")
-    assert len(await git.subject(url, commit)) == 300
+    subject = await git.subject(url, commit)
+    assert (len(subject), "hf_" in subject) == (300, False)
 
 
 async def test_commits_of_an_author_named_like_a_password_have_their_subject(

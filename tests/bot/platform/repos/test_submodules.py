@@ -103,7 +103,9 @@ async def test_submodules_are_checked_once_up_to_their_limit():
         await checked({URL: module("../lib.git"), inner: module("https://evil.example/x")})
     assert URL in await checked({URL: module("https://other.example/x")}, private=False)
     await checked({URL: module(URL), "x": ""})
-    many = "".join(module(f"../lib-{n}.git", f"lib-{n}") for n in range(MAX_SUBMODULES + 1))
+    most = "".join(module(f"../lib-{n}.git", f"lib-{n}") for n in range(MAX_SUBMODULES))
+    await checked({URL: most})
+    many = most + module("../last.git", "last")
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):
         await checked({URL: many})
     with pytest.raises(UserError, match="has too many submodules; the limit is 30"):

@@ -180,6 +180,13 @@ def test_cut_text_keeps_whole_entities(text, coded):
         assert not re.search(r"&(?!amp;|lt;|gt;)", safe(shown))
 
 
+def test_cut_keeps_whole_links():
+    text = f"{mrkdwn.link('https://host/?a=1&b=2', 'label')} {'words ' * 30}"
+    shown = {most: mrkdwn.cut(text, most) for most in range(20, 60)}
+    assert {each.count("<") == each.count(">") for each in shown.values()} == {True}
+    assert shown[59].startswith("<https://host/?a=1&b=2|label> words")
+
+
 def test_cut_after_a_code_block_adds_no_backtick():
     text = f"{'x' * 230}\n{mrkdwn.block('a log')}\n{mrkdwn.code('y' * 100)}"
     assert mrkdwn.cut(text, 300).endswith("\na log\n```\n…")

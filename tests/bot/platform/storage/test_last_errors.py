@@ -43,6 +43,8 @@ async def test_remembering_stores_the_error_of_a_call(redis):
     assert await stored(redis, calling("git", OSError("https://bot:hunter2secret@git/ is\ndown"))) == {
         "git": "https://***@git/ is down"
     }
+    cut = f"{'x' * 290} hunter2secret"
+    assert await stored(redis, calling("git", OSError(cut))) == {"git": "x" * 290}, "no half of it"
     assert 0 < await redis.ttl(f"sweepbot:errors:{SWEEP}") <= timedelta(days=1).total_seconds()
 
 

@@ -187,7 +187,7 @@ async def test_a_rejected_login_is_not_waited_out(redis: Redis) -> None:
 
 
 def test_sentinel_url_sets_servers_name_database_and_tls() -> None:
-    url = f"rediss+sentinel://:secret@one:1,two/main/3?ssl_ca_certs={where()}&sentinel_password=o@her"
+    url = f"rediss+sentinel://:secret@one:1, two/main/3?ssl_ca_certs={where()}&sentinel_password=o@her"
     pool = connect(url).connection_pool
     sentinels = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
     assert [(each["host"], each["port"], each["password"]) for each in sentinels] == [

@@ -8,6 +8,7 @@ from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
+from bot.platform.commands.sentence import Names, read_sentence
 from bot.platform.config.teams import Team
 from bot.sweep.answers.command_parser import (
     COMMANDS,
@@ -295,3 +296,8 @@ def test_command_has_a_field_for_each_option(command):
 
 def test_history_words_each_command_that_changes_a_sweep():
     assert RULES.keys() <= HISTORY_VERBS.keys()
+
+
+def test_share_of_a_launch_without_gpus_has_none():
+    names = Names(config=CONFIG, last={"gpus": "0"})
+    assert read_sentence("the same gpus", TABLE, LAUNCH, names).parsed.options == {"gpus": "0"}

@@ -43,6 +43,9 @@ def test_recipe_puts_a_pinned_framework_in_its_own_layer_and_installs_no_constra
     )
     assert pins.lines == ("torch==2.1.0+cu121", index)
     assert requirements.framework_pins({"requirements.txt": "torch>=2\n"}).lines == ()
+    of_windows = "torch==2.7.1 \\\r\n    --hash=sha256:1\r\nnumpy\r\n"
+    pins = requirements.framework_pins({"requirements.txt": of_windows})
+    assert pins.lines == ("torch==2.7.1 --hash=sha256:1",)
     assert roles(made({"requirements.txt": "torch==2.7.1\n"})) == [
         Role.FRAMEWORKS,
         Role.DEPENDENCIES,
@@ -74,6 +77,8 @@ def test_recipe_puts_a_pinned_framework_in_its_own_layer_and_installs_no_constra
         (".[extra]", True),
         ("../lib", True),
         ("lib @ file:///lib", True),
+        ("lib[a, b] @ file:///lib", True),
+        ("lib[a,b] @ https://host/x-1.whl", False),
         ("wheels/x-1-py3-none-any.whl", True),
         ("--find-links ./wheels", True),
         ("-f wheels", True),

@@ -39,6 +39,18 @@ def test_importances_of_a_known_function_are_in_order(goal):
     assert found["lr"] > 2 * found["width"]
 
 
+def test_importances_of_equal_trials_do_not_follow_their_names():
+    grid = [
+        {"unused": "abc"[n // 40], "width": f"0.{n % 40:02}", "lr": "1", "constant": "1"} for n in range(120)
+    ]
+    values = [float(each["width"] > "0.19") for each in grid]
+    trials = [a_result(f"t{n:04}", values[n], parameters=each) for n, each in enumerate(grid)]
+    found = importances(replace(known(120), trials=tuple(trials)))
+    assert found["unused"] == pytest.approx(0)
+    equal = tuple(replace(each, value=0.5) for each in trials)
+    assert importances(replace(known(120), trials=equal)) == {}
+
+
 def test_importances_need_varied_parameters_and_finite_values_of_enough_trials():
     assert importances(known(MIN_TRIALS - 1)) == {}
     assert importances(known(MIN_TRIALS)) != {}

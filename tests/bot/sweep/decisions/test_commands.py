@@ -131,9 +131,8 @@ def test_kill_names_one_trial_by_its_end():
     denied = denial_of(RUNNING, a_command(Action.KILL, trial="old"), seen=Observation(trials=done))
     assert denied.endswith("Active: `otter-abc`, `otter-xyz`.")
     same = tuple(replace(trial, name=f"{trial.name}-end") for trial in LIVE)
-    assert "isn't an active trial" in denial_of(
-        RUNNING, a_command(Action.KILL, trial="end"), seen=Observation(trials=same)
-    )
+    denied = denial_of(RUNNING, a_command(Action.KILL, trial="end"), seen=Observation(trials=same))
+    assert denied == "`end` matches `otter-abc-end` and `otter-xyz-end`. *Fix:* Give the full name."
     assert [trial.name for trial in named(LIVE, "xyz")] == ["otter-xyz"]
     assert named(LIVE, "") == named(LIVE, "otter") == []
     assert named(LIVE, "z") == named(LIVE, "yz") == []  # `cancel 5` is about a number, not about an end

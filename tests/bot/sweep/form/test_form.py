@@ -192,6 +192,8 @@ def test_menu_lists_matches_with_the_last_branch_first_within_slacks_limits():
         return [one["value"] for one in names(known, typed, first=["wide"])]
 
     assert offered("") == ["wide", "main", "dev", "fix/loss"]
+    both = GitNames(names=(Name(name="main"), Name(name="master")), at=NOW)
+    assert [one["value"] for one in names(both, "", first=["master"])] == ["master", "main"]
     assert offered("LOSS") == ["fix/loss", "LOSS"]
     assert offered("v1.0") == ["v1.0"]  # a tag, perhaps
     assert offered("main") == ["main"]

@@ -37,6 +37,8 @@ def an_order(budget, **changes):
         ({"node_choices": {MODEL_LABEL: ("NVIDIA-L4", "NVIDIA-H100-NVL")}}, PRICED, 4),
         ({"node_choices": {MODEL_LABEL: ("NVIDIA-L4", "NVIDIA-B200")}}, PRICED, 4),  # one without a price
         ({}, VISION, 2),
+        ({"resource": "nvidia.com/mig-1g.10gb"}, PRICED, 4 / 7),  # as the bill counts slices
+        ({"resource": "nvidia.com/mig-3g.40gb", "nodes": {MODEL_LABEL: "NVIDIA-H100-NVL"}}, PRICED, 12 / 7),
     ],
 )
 def test_money_counts_at_the_teams_price_of_the_gpus_that_the_pods_can_get(labels, config, price):

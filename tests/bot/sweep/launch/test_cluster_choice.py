@@ -70,10 +70,10 @@ def gpu_pod(name, gpus, on=""):
     ("candidates", "peak", "chosen", "reason"),
     [
         (
-            [candidate(MAIN, 4), candidate(WEST, 16)],
+            [candidate(MAIN, 1), candidate(WEST, 16)],
             16,
             WEST,
-            "16 GPUs free, 0 waiting (main: 4 GPUs free, 0 waiting)",
+            "16 GPUs free, 0 waiting (main: 1 GPU free, 0 waiting)",
         ),
         (
             [candidate(MAIN, 8), candidate(WEST, 16)],

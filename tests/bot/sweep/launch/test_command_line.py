@@ -248,6 +248,7 @@ def test_parse_accepts_unusual_valid_names(branch: str) -> None:
         ("seeds=5 cmd=t trials=3", "trials= can't be combined with seeds=: each seed is one trial"),
         ("seeds=5 cmd=t algorithm=grid", "algorithm= can't be combined with seeds="),
         ("seeds=5 cmd=t from=auto", "from= can't be combined with seeds="),
+        ("seeds=5 cmd=t where=lr<1", "where= can't be combined with seeds="),
         ("seeds=101 cmd=t", "seeds= can have at most 100 seeds"),
         ("seeds=5 cmd=t metric=a:b", "metric= must be a name of up to 100 letters"),
         ("seeds=5 cmd=t goal=up", 'goal= must be minimize or maximize; got "up"'),
@@ -284,6 +285,9 @@ def test_rerun_changes_only_the_given_options() -> None:
     assert changed(auto, "parallel=4", CONFIG) == replace(LR, parallel=4)
     assert changed(LR, "parallel=auto:8", CONFIG) == auto
     assert changed(auto, "trials=4", CONFIG) == replace(auto, trials=4)
+    written = replace(LR, space="mine", text="command: x")
+    assert changed(written, "gpus=2", CONFIG).text == "command: x"
+    assert changed(written, "space=lr", CONFIG) == LR
 
 
 @pytest.mark.parametrize(("option", "most"), [("auto", 16), ("AUTO", 16), ("auto:8", 8), ("auto:16", 16)])

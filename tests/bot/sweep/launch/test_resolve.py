@@ -97,7 +97,9 @@ async def test_resolve_reads_referenced_requirements_once():
     ):
         await found(files)
     assert "requirements-b.txt" in await found(files, requirements="requirements-b.txt")
-    files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(100)}
+    files = {f"r{n}.txt": f"-r r{n + 1}.txt\n" for n in range(29)} | {"r29.txt": ""}
+    assert len(await found(files | {"requirements.txt": "-r r0.txt\n"})) == 31
+    files |= {"r29.txt": "-r r30.txt\n", "r30.txt": ""}
     with pytest.raises(UserError, match=r"`requirements\.txt` in digits can include at most 30 files"):
         await found(files | {"requirements.txt": "-r r0.txt\n"})
 

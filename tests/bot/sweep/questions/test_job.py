@@ -104,6 +104,19 @@ async def test_answers_have_no_secrets(ask, kept):
         ), text
 
 
+async def test_commit_subject_has_no_secrets(ask, kept, monkeypatch):
+    async def made(*_):
+        return Review(
+            plan=replace(PLAN, subject="hunter2hunter2"), config=CONFIG, free=None, refusal="", over=""
+        )
+
+    monkeypatch.setattr("bot.sweep.questions.job.review", made)
+    kept.results = {"one": replace(some_results(a_result("t1", 0.5)), subject="hunter2hunter2")}
+    for about, subject in ((About.PLAN, "branch=main space=lr"), (About.HISTORY, "lr")):
+        status, text = await ask(about, subject)
+        assert (status, "hunter2" in text) == (200, False)
+
+
 async def test_plan_has_the_gpu_hours_of_all_trials_if_the_longest_is_known(ask, monkeypatch):
     async def made(*_):
         return Review(plan=plan, config=CONFIG, free=None, refusal="", over="")

@@ -122,6 +122,10 @@ def test_lines_that_are_no_whole_picture_are_ignored(line):
     assert read_pictures(f"{line}\n{part(picture='b')}") == {"b": (1, b"x")}
 
 
+def test_picture_with_a_name_that_is_not_utf8_is_read():
+    assert read_pictures(part(picture="caf\udce9.png")) == {"caf?.png": (1, b"x")}
+
+
 async def test_picture_that_takes_too_long_is_left_out(monkeypatch):
     monkeypatch.setattr(module, "ENCODE_TIMEOUT", 0.0)
     assert await asyncio.wait_for(shown(printed(("good", 2, PNG))), 60) == []

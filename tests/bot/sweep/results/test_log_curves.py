@@ -217,6 +217,7 @@ async def test_read_lines_of_the_reader_have_steps_and_the_objective_at_rungs():
     )
     kubelet = Kubelet()
     kubelet.log(1, line([1, 0.1, 10.0, 0.1, 0.1], metric="rate"))
+    kubelet.log(1, line([1, 0.1, 10.0, 0.1, 0.1], metric="caf\udce9/rate"))  # a folder that isn't UTF-8
     first = line([1, 0.5, 10.0, 0.5, 0.5], [2, "nan", 11.0, 0.5, 0.5], [4, 0.7, 12.0, 0.5, 0.7])
     kubelet.log(1, first, line([9, 7, 12.0, 7, 7], metric="accuracy"))
     kubelet.log(
@@ -232,7 +233,7 @@ async def test_read_lines_of_the_reader_have_steps_and_the_objective_at_rungs():
     assert read["t"].latest == Point(20, 0.25, 30.0)
     assert [point.step for point in read["t"].curve("loss")] == [1, 2, 4, 20]
     assert read["t"].curve("accuracy") == (Point(9, 7.0, 12.0),)
-    assert (read["t"].names, read["t"].curve("rate")) == (("accuracy", "rate"), ())
+    assert (read["t"].names, read["t"].curve("rate")) == (("accuracy", "caf?/rate", "rate"), ())
 
 
 @pytest.mark.parametrize("at", ["inf", "nan", 1e300, -1])

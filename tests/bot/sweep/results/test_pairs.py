@@ -107,3 +107,19 @@ def test_compare_leaves_out_what_is_no_pair_and_percentages_that_mislead():
     maximized = replace(BRANCHES, goal=Goal.MAXIMIZE)
     text = verdict(maximized, compared(maximized, found))
     assert text.startswith("`wider` is better than `main` by 0.1 of `acc` (95%: 0.1 to 0.1; 12 pairs")
+    almost_equal = [
+        (0.9, 0.91),
+        (0.92, 0.93),
+        (0.8, 0.81),
+        (0.81, 0.82),
+        (0.71, 0.72),
+        (0.61, 0.62),
+        (0.51, 0.52),
+    ]
+    found = [
+        Trial({"lr": "0.1", "seed": f"{number}", "branch": branch}, value)
+        for number, both in enumerate([*almost_equal, (0.55, 0.555)], 1)
+        for branch, value in zip(("main", "wider"), both, strict=True)
+    ]
+    text = verdict(maximized, compared(maximized, found))
+    assert text.startswith("`wider` is better than `main` by 1.3% of `acc` (95%: 1.3% to 1.4%; 8 pairs")

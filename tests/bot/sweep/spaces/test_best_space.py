@@ -34,6 +34,9 @@ SPACES = {
         finish_running=True,
     ),
     "file": replace(SPACE, source=MetricSource.FILE, metrics_path="/out/metrics.log"),
+    "text that isn't plain": replace(
+        SPACE, metric="null", command="python 🚀.py", fixed={"a": "🎉é", "b": "null"}, env={"A": "0x1F"}
+    ),
 }
 
 

@@ -344,6 +344,8 @@ def test_list_of_objectives_reaches_katib_unless_the_command_replaces_it():
     assert (best.objectives, best.strategies) == ({"acc": Goal.MAXIMIZE}, space.strategies)
     space = parse_space(SEVERAL, "f", replace(REQUEST, metric="f1"), Limits())
     assert (space.objectives, space.additional) == ({"f1": Goal.MAXIMIZE}, ())
+    space = parse_space(SEVERAL, "f", replace(REQUEST, metric="latency"), Limits())
+    assert (space.objectives, space.strategy) == ({"latency": Goal.MINIMIZE}, {"latency": "latest"})
     space = parse_space(SEVERAL, "f", replace(REQUEST, goal="minimize"), Limits())
     assert space.objectives == {"acc": Goal.MINIMIZE, "latency": Goal.MINIMIZE}
 

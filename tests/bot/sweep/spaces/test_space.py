@@ -43,6 +43,13 @@ def complaint(text: str, request: SweepRequest = REQUEST, limits: Limits = LIMIT
     return str(error.value)
 
 
+def test_metric_option_can_name_an_additional_metric():
+    text = SHORT.replace("goal", "additional: [loss, f1], goal")
+    found = space(text, replace(REQUEST, metric="loss", goal="minimize"))
+    assert (found.metric, found.goal, found.additional) == ("loss", Goal.MINIMIZE, ("f1",))
+    assert "always shown; remove it here" in complaint(text.replace("f1", "acc"))
+
+
 def test_read_space_reads_all_keys_and_has_defaults() -> None:
     assert space(FULL) == SearchSpace(
         name="lr",

@@ -106,6 +106,8 @@ async def test_rerun_of_failed_seeds_reports_the_statistics_of_both_sweeps(finis
     assert f"Not combined with `{SWEEP}`, which ran another version of the image." in end_text(other)
     command = 'seeds=3-3 cmd="python train.py --depth=3"'
     assert earlier_seeds(finished.last, changed(REQUEST, command, CONFIG)) is None
+    elsewhere = replace(REQUEST, seeds="3-3", cluster="west", queue="urgent", priority="high")
+    assert earlier_seeds(finished.last, elsewhere).sweep == SWEEP
 
 
 def test_rerun_of_failed_seeds_runs_these_seeds_only():

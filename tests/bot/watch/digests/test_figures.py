@@ -139,6 +139,7 @@ def test_rows_compare_with_the_mean_of_the_measured_hours_before() -> None:
         use(BEGIN, "d", 2, idle=2, team="audio"),
     ]
     rows = day(*uses, week=week).rows
+    others = [hour(BEGIN - HOUR, use(BEGIN, "e", 4, idle=3, team="speech"))]
     assert [(row.name, row.usual) for row in rows] == [
         ("speech", 0),
         ("audio", 0),
@@ -146,6 +147,8 @@ def test_rows_compare_with_the_mean_of_the_measured_hours_before() -> None:
         ("vision", 72),
     ]
     assert [row.usual for row in day(*uses).rows] == [None] * 4
+    of_team = figures(replace(BERLIN, team="vision"), DAY, [hour(BEGIN, *uses)], totals(others), PRICES)
+    assert [row.usual for row in of_team.rows] == [0], "without what the person left idle for another team"
 
 
 def test_most_idle_lists_the_five_worst_with_an_idle_hour() -> None:

@@ -42,11 +42,11 @@ def test_quota_counts_unfinished_pods_only() -> None:
 
 def test_quota_requires_limited_resources() -> None:
     store = Store()
-    quota(store, limits_cpu="4")
+    quota(store, limits_cpu="4", limits_memory="4Gi")
     assert refusal(store, requests={"cpu": "1"})[1].endswith(
-        "failed quota: q: must specify limits.cpu for: main"
+        "failed quota: q: must specify limits.cpu for: main; limits.memory for: main"
     )
-    pod(store, "late", limits={"cpu": "4"})
+    pod(store, "late", limits={"cpu": "4", "memory": "1Gi"})
 
 
 def test_quota_of_gpus_answers_as_recorded() -> None:

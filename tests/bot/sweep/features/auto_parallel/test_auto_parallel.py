@@ -58,6 +58,13 @@ def test_measurement_decides_growth_and_trials_that_wait_or_end():
     assert chosen(None, most=2) == (2, AutoParallelState(at=NOW, change=PaceChange.LIMITED))
     unknown = AutoParallelState(at=BEFORE, change=PaceChange.UNKNOWN)
     assert chosen(FreeCapacity(at=NOW, gpus=2, trials=None)) == (4, unknown)
+    for target, line in (
+        (4, "Running up to 4 trials (auto): more start once"),
+        (8, "Running up to 8 trials (auto)"),
+    ):
+        sweep = SWEEP.put(unknown, parallel_now=target)
+        seen = Observation(experiment=OPEN).put(AutoParallelSeen(capacity=a_capacity(0, 0)))
+        assert lines(follow(sweep, seen, NOW))[0].startswith(line), "known again"
     assert lines(a_sweep(Phase.RUNNING, submitted=True)) == []
     going = SWEEP.put(AutoParallelState(at=NOW), parallel_now=4)
     assert after(going, experiment=OPEN).parallel_now == 4, "only a restart measures again"

@@ -83,3 +83,17 @@ def test_many_parameters_take_little_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10 * 2**20
+
+
+def test_parameter_with_a_condition_has_thresholds_too_and_no_value_where_it_is_absent():
+    names = "adam", "sgd"
+    optimizer = Parameter(name="optimizer", values=names)
+    momentum = Parameter(name="momentum", min=0.1, max=1.0, when=("optimizer", "sgd"))
+    drawn = [{"optimizer": names[n % 2]} | ({"momentum": str(n / 30)} if n % 2 else {}) for n in range(30)]
+    found = find_pattern(
+        [(each, float(each.get("momentum", 0)) > 0.5) for each in drawn], (optimizer, momentum)
+    )
+    assert [f"{each.name} {each.sign}" for each in found.conditions] == ["momentum ≥"]
+    for name in names:
+        rows = [(each, each["optimizer"] == name) for each in drawn]
+        assert [*map(str, find_pattern(rows, (optimizer, momentum)).conditions)] == [f"optimizer = {name}"]

@@ -63,6 +63,17 @@ async def test_threshold_is_told_once_edited_and_has_a_button():
     assert (button["text"]["text"], button["value"].split()[1]) == ("Continue without sgd", "optimizer!=sgd")
 
 
+async def test_cause_is_that_of_most_failures_not_of_the_first_one():
+    found = list(trials(lambda values: int(values["layers"]) >= 3))
+    first, *others = diagnosed(found)
+    sweep = await told(found[:3], [replace(first, key="quota", text="The disk is full.")])
+    sweep = await told(found, others, sweep)
+    assert "Out of GPU memory (80 GiB): *7 of 7*" in shown(sweep).text
+    assert (
+        "Out of GPU memory" in shown(await told(found, [replace(first, trial="t9", key="other")], sweep)).text
+    )
+
+
 async def test_pair_has_a_button_to_leave_out_each_of_its_sides():
     def fails(values):
         return int(values["layers"]) >= 3 and values["optimizer"] == "adam"
@@ -76,6 +87,13 @@ async def test_pair_has_a_button_to_leave_out_each_of_its_sides():
         ("Continue without adam", f"{sweep.id} lr<1,optimizer!=adam"),
     ]
     assert complaints(list(message.blocks)) == []
+    many = ",".join(f"optimizer!=other-{number}" for number in range(19))
+    long = replace(sweep, request=replace(sweep.request, where=many))
+    shown_long = shown(await told(found, diagnosed(found, most=48), long))
+    longest = replace(sweep, request=replace(sweep.request, where=f"{many},lr<1"))
+    assert buttons(shown(await told(found, diagnosed(found, most=48), longest))) == [], "a bound too many"
+    assert f"{many},layers<3" in buttons(shown_long)[0]["value"]
+    assert complaints(list(shown_long.blocks)) == []
 
 
 async def test_failures_of_different_causes_or_by_chance_are_not_explained():

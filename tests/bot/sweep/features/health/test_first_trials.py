@@ -39,9 +39,9 @@ def follow(sweep, seen):
     return decide.follow(sweep, seen, LATER)
 
 
-def ended(sweep):
+def ended(sweep, *trials):
     """Return the events at the end of the sweep."""
-    return decide.ended(replace(sweep, outbox=()), seen(), CONFIG).outbox
+    return decide.ended(replace(sweep, outbox=()), seen(trials=trials), CONFIG).outbox
 
 
 def health(sweep):
@@ -146,6 +146,15 @@ def test_end_counts_the_failures_that_no_message_has_counted():
             alike,
             f":warning: {words} diagnosed. Find failed trials with `results`, then run `logs TRIAL`.",
         )
+
+
+def test_end_counts_undiagnosed_failures_beside_a_nan_and_a_problem_of_no_trial():
+    nan = Diagnosis(key="nan", text="The loss became NaN.", trial="t1", lasting=True)
+    sweep = follow(PENDING, seen(nan, replace(nan, key="settings", trial="")))
+    sweep = follow(sweep, seen(replace(CRASH, trial="t2")))
+    sweep = replace(sweep, progress=Progress(succeeded=1, failed=2))
+    left = ended(sweep, a_trial("t1", TrialState.SUCCEEDED), a_trial("t2", TrialState.FAILED))
+    assert left == (texts.failed_alike("", 1),)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ LABEL = "kubectl label namespace kubeflow katib.kubeflow.org/metrics-collector-i
 RESTORE_KATIB = (  # its webhook rejects the controller's own new pod while the label is there
     f"Ask an admin to restore Katib, such as by `{LABEL}- && "
     "kubectl -n kubeflow rollout restart deployment katib-controller && "
-    f"kubectl -n kubeflow rollout status deployment katib-controller && {LABEL}=enabled`"
+    f"kubectl -n kubeflow rollout status deployment katib-controller && {LABEL}=enabled`."
 )
 NEVER_ENOUGH_MEMORY = (
     "The trial can never start: it requests limits.memory=512Gi, and the namespace quota is 256Gi."
@@ -336,6 +336,10 @@ def test_refused_pod_names_who_rejected_it(message, diagnosis):
             "the namespace's LimitRange: maximum memory usage per Container is 16Gi, but limit is 64Gi",
         ),
         (real_messages.GATEKEEPER, "the policy of webhook `validation.gatekeeper.sh` doesn't allow it"),
+        (
+            "failed quota: team: must specify limits.cpu for: a,b; limits.memory for: a",
+            "the namespace's quota requires `limits.cpu` and `limits.memory` to be set",
+        ),
     ],
 )
 def test_refused_pod_names_the_policy(message, why):

@@ -96,8 +96,9 @@ def test_image_real_message_names_the_cause(cause):
     )
 
 
-def test_image_whose_name_looks_like_a_cause_is_not_that_cause():
-    words = real_messages.PULLS["image-pull"].replace("lab/x", "lab/certificates")
+@pytest.mark.parametrize("name", ["lab/certificates", "denied-team/x", "lab/x509", "short-name/x"])
+def test_image_whose_name_looks_like_a_cause_is_not_that_cause(name):
+    words = real_messages.PULLS["image-pull"].replace("lab/x", name)
     assert key(waiting("ErrImagePull", words)) == "image-pull"
 
 
@@ -223,6 +224,15 @@ def test_sandbox_names_what_failed(message, what):
             (
                 "device",
                 "Node `n1` couldn't allocate GPUs; one may be faulty.",
+                f"{ADMIN} The next trial can go to another node.",
+            ),
+        ),
+        (
+            "TopologyAffinityError",
+            "Resources cannot be allocated with Topology locality",
+            (
+                "device",
+                "Node `n1` couldn't allocate GPUs and CPUs near each other, as its topology policy requires.",
                 f"{ADMIN} The next trial can go to another node.",
             ),
         ),

@@ -163,6 +163,9 @@ def test_diagnose_successful_training_ignores_errors_it_caught(log, cause):
 def test_crash_names_exit_code_and_signal(code, text):
     fix = "Run the command locally to debug it."
     assert found(ended(code), log="step 9") == expected("crash", text, fix, "step 9", failed=True)
+    # No message is left by a signal: what an older line says was survived.
+    log = "\n".join(["ValueError: no rows", *(f"uploading logs {n}" for n in range(5))])
+    assert ("ValueError" in found(ended(code), log=log).key) is not ("signal" in text)
 
 
 @pytest.mark.parametrize(
