@@ -33,9 +33,7 @@ def main() -> int:
         os.environ.setdefault("REQUESTS_CA_BUNDLE", bundle)
     try:
         Path.home()
-    except (
-        RuntimeError
-    ):  # a user without an entry in /etc/passwd; libraries ask for it when they are imported
+    except RuntimeError:  # a user without an entry in /etc/passwd: libraries ask for it in their imports
         os.environ["HOME"] = "/"  # as Docker has it
     try:
         return arguments.run(arguments)  # type: ignore[no-any-return]

@@ -59,11 +59,18 @@ def read_trial_pod(obj: Manifest) -> Pod:
 
 
 def read_trial_pods(pods: Sequence[Manifest], jobs: Sequence[Manifest]) -> Iterable[Pod]:
-    """Read the pods of trials among these; that of a TrainJob refers only to the Job below it."""
+    """Read the pods of trials among these, the latest last.
+
+    That of a TrainJob refers only to the Job below it. A trial whose pod was evicted has another one, and the
+    API server sorts both by the random ends of their names.
+    """
     train_jobs, read = read_once(_train_jobs, jobs), read_each(read_trial_pod, pods)
     if train_jobs:
         read = tuple(_of_train_job(pod, obj, train_jobs) for obj, pod in zip(pods, read, strict=True))
-    return [pod for pod in read if pod.job]  # a suggestion's pod has the experiment's labels, too
+    # A suggestion's pod has the experiment's labels, too.
+    found = [each for each in zip(pods, read, strict=True) if each[1].job]
+    found.sort(key=lambda each: (each[0]["metadata"].get("creationTimestamp", ""), not each[1].finished))
+    return [pod for _, pod in found]
 
 
 def _of_train_job(pod: Pod, obj: Manifest, train_jobs: Mapping[str, Manifest]) -> Pod:

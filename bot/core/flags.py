@@ -4,10 +4,12 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
-# Variables that the container, Python, or a library reads: a parameter must not replace them.
+# Variables that the container, Python, or a library reads: a parameter must not replace them. With RANK=8, as
+# of a LoRA, Lightning takes a training for the ninth process, which logs nothing.
 RESERVED_VARIABLES = re.compile(
     r"(PATH|HOME|USER|SHELL|PWD|IFS|ENV|TERM|LANG|HOSTNAME|TMPDIR)"
-    r"|(LD|LC|KATIB|MLFLOW|KUBERNETES|CUDA|NVIDIA|NCCL)_.*|PYTHON.*"
+    r"|(LOCAL_)?RANK|WORLD_SIZE|MASTER_(ADDR|PORT)"
+    r"|(PET|LD|LC|KATIB|MLFLOW|KUBERNETES|CUDA|NVIDIA|NCCL)_.*|PYTHON.*"
 )
 
 

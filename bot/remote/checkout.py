@@ -150,11 +150,7 @@ def _committed_paths(top: Path, remote: str) -> list[str]:
     added = ("--diff-filter=A", "--no-renames", "-c", "--format=", "--name-only", "-z")
     fetched: list[str] = []
     with suppress(FileNotFoundError):
-        fetched = (
-            Path(_git(top, "rev-parse", "--path-format=absolute", "--git-path", "shallow"))
-            .read_text()
-            .split()
-        )
+        fetched = (top / _git(top, "rev-parse", "--git-path", "shallow")).read_text().split()
     found = _git(top, "log", *added, "HEAD", "--not", f"--remotes={remote}", *fetched)
     return [*dict.fromkeys(filter(None, found.split("\0")))]
 

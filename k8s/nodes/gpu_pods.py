@@ -22,7 +22,7 @@ _CONTAINER = dict.fromkeys(("name", "resources", "restartPolicy"), True)
 _CLAIMING = {  # what is read of a pod with claims
     "metadata": dict.fromkeys(("namespace", "name", "labels", "creationTimestamp"), True),
     "spec": {
-        **dict.fromkeys(("nodeName", "overhead", "resourceClaims", *PLACEMENT), True),
+        **dict.fromkeys(("nodeName", "overhead", "resources", "resourceClaims", *PLACEMENT), True),
         "containers": _CONTAINER,
         "initContainers": _CONTAINER,
     },

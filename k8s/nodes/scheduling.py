@@ -87,6 +87,7 @@ def pod_needs(spec: Manifest) -> Sizes:
 
     Init containers run one after another before the others, except those that restart, which keep running
     (https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers).
+    What the pod itself requests counts in place of their sum, on by default since Kubernetes 1.34.
     """
     total: Counter[str] = Counter()
     peak: Counter[str] = Counter()
@@ -99,7 +100,7 @@ def pod_needs(spec: Manifest) -> Sizes:
             peak |= total + mine
     for each in spec["containers"]:
         total += _requests(each)
-    found = (total | peak) + _sizes(spec.get("overhead") or {})
+    found = Counter({**(total | peak), **_requests(spec)}) + _sizes(spec.get("overhead") or {})
     return {**found, PODS: 1000}
 
 

@@ -286,6 +286,12 @@ def test_directory_differs_from_the_base_only_where_the_answers_say(write, tmp_p
     assert own == base
 
 
+def test_repository_that_is_written_in_two_ways_has_one_name():
+    both = ("https://git.example/acme/digits.git", "https://git.example/acme/digits")
+    found = Answers(registry="ghcr.io/acme", mlflow="http://mlflow", repositories=both)
+    assert [*found.named_repositories] == ["digits"]
+
+
 def test_base_is_pinned_to_the_version_of_the_package(write, tmp_path):
     """From a repository by URL, as kustomize clones it."""
     shutil.copytree(DEPLOY, tmp_path / "source/deploy", ignore=shutil.ignore_patterns("mine"))

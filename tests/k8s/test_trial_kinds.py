@@ -123,6 +123,16 @@ def test_read_trial_pods_of_an_earlier_train_job_of_that_name_has_no_uid():
     assert (found.job, found.job_uid) == ("t1", "")
 
 
+def test_read_trial_pods_has_the_pod_of_a_trial_that_was_evicted_before_its_next_one():
+    def pod(name, second, phase):
+        labels = {"batch.kubernetes.io/job-name": "t1"}
+        meta = {"name": name, "labels": labels, "creationTimestamp": f"2026-11-21T12:00:0{second}Z"}
+        return {"metadata": meta, "status": {"phase": phase}}
+
+    by_name = [pod("t1-b", 2, "Running"), pod("t1-c", 2, "Failed"), pod("t1-d", 1, "Failed")]
+    assert [each.name for each in read_trial_pods(by_name, ())] == ["t1-d", "t1-c", "t1-b"]
+
+
 def test_read_trial_pods_drops_pods_of_no_job_and_keeps_the_owner_of_others():
     service = {"kind": "Pod", "metadata": {"name": "tpe", "labels": {}}}
     [found] = read_trial_pods([service, slim(operators_pod("master", "0", {}))], [slim(pytorch_job())])

@@ -219,7 +219,9 @@ class FakeMessages:
     async def update(self, channel, ts, message):
         if self.update_error:
             raise self.update_error
-        self.messages[ts].append(message)
+        if ts in self.messages:
+            self.messages[ts].append(message)
+        return ts not in self.messages
 
     async def post_ephemeral(self, user, message, response_url=""):
         if self.answer_error:

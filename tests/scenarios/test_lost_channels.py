@@ -1,5 +1,7 @@
 """A sweep whose channel is archived, or left by the bot, and files that wait while the sweep continues."""
 
+from contextlib import suppress
+
 import pytest
 
 from bot.core.commands import Action, Command
@@ -38,9 +40,18 @@ async def test_owner_gets_the_end_directly_and_the_parent_is_repaired_later(redi
 
 
 @pytest.mark.parametrize("has_reply", [True, False])
-async def test_deleted_message_of_a_sweep_is_posted_again_once_and_its_thread_goes_there(redis, has_reply):
+async def test_deleted_message_of_a_sweep_is_posted_again_once_and_its_thread_goes_there(
+    redis, has_reply, monkeypatch
+):
     async with open_session(redis, image=True) as session:
         simulation, place = session.simulation, session.slack.workspace.channels[PLACE]
+        slack = simulation.clients.slack
+        permalink, failures = slack.permalink, [TimeoutError()]
+
+        async def slow(*where):
+            if failures:
+                raise failures.pop()
+            return await permalink(*where)
 
         def delete():
             session.slack.workspace.delete(place, place.messages[simulation.last.thread])
@@ -50,8 +61,12 @@ async def test_deleted_message_of_a_sweep_is_posted_again_once_and_its_thread_go
         if has_reply:
             session.slack.say("ada", CHANNEL, "Nice", simulation.last.thread)
         deleted = delete()
-        while (await simulation.record()).thread == deleted:
-            await session.rounds()
+        monkeypatch.setattr(slack, "permalink", slow)
+        while (await simulation.record()).thread == deleted or not simulation.last.permalink:
+            with suppress(TimeoutError):
+                await session.rounds()
+        above = {ts for ts, each in place.messages.items() if each.get("thread_ts", ts) == ts}
+        assert (above - {deleted}, failures) == ({simulation.last.thread}, [])
         stored = simulation.kubernetes.find("ConfigMap", "sweeps", f"sweep-{SWEEP}")
         assert sweep_configmap.read(stored).thread == simulation.last.thread
         assert simulation.last.permalink.endswith(simulation.last.thread.replace(".", ""))

@@ -9,7 +9,7 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 
 from bot.core.errors import UserError
-from bot.platform.config.repositories import EXAMPLE_URL, Url
+from bot.platform.config.repositories import EXAMPLE_URL, Url, bare
 from bot.platform.config.rules import Count, Key, Reads, Several
 from bot.platform.config.section import Section, json_schema, read_node
 from bot.platform.config.settings import ImageRegistry, ShownUrl
@@ -74,7 +74,7 @@ class Answers(Section):
     def named_repositories(self) -> dict[str, str]:
         """Return URLs by names, which are the last parts of their paths."""
         found: dict[str, str] = {}
-        for url in dict.fromkeys(self.repositories):
+        for url in {bare(each): each for each in self.repositories}.values():
             found[next(name for name in _names(url) if name not in found)] = url
         return found
 

@@ -25,7 +25,7 @@ NOT = _any(
     r"""do not | dont | never | let'?s not | hold off (?:on|with)
     | (?:was|were) (?:about|going|planning|meant) to | had (?:intended|planned|meant) to
     | (?:would|should|must)(?:n'?t| not| never) | won'?t | not to | no longer | no (?:need|reason) to | avoid
-    | (?:no|without)(?= (?!\w+ed\b)(?:cancel|stop|kill|abort|paus|resum|drain|extend|start|rerun|retry))
+    | no(?= (?!\w+ed\b)(?:cancel|stop|kill|abort|paus|resum|drain|extend|start|rerun|retry))
     | refrain from | rather not | (?:nobody|no one|none of (?:you|us))(?: should| must| may| please)?""",
     after=r"\b|^not\b(?! sure)",
 )

@@ -105,14 +105,18 @@ def clean(word: str) -> str:
 
 
 def whole_numbers(words: Iterable[str]) -> list[str]:
-    """Return the words with each number as one: `two hundred` is 200, and `$1,000` is $1000."""
+    """Return the words with each number as one: `two hundred` is 200, and `$1,000` is $1000.
+
+    `seeds 100,200` are two.
+    """
     found = list[str]()
     for word in words:
-        pair = NUMBERS.get(f"{found[-1]} {word}".lower()) if found else None
-        if pair:
+        last = found[-1].lower() if found else ""
+        if pair := NUMBERS.get(f"{last} {word.lower()}"):
             found[-1] = pair
         else:
-            found.append(word.replace(",", "") if THOUSANDS.fullmatch(word) else word)
+            is_one = THOUSANDS.fullmatch(word) and last not in {"seed", "seeds"}
+            found.append(word.replace(",", "") if is_one else word)
     return found
 
 

@@ -101,7 +101,7 @@ def checked_name(name: str) -> str:
 
 
 def _url(url: str) -> str:
-    if not URL.fullmatch(url) or url.count("{name}") != 1 or re.sub(r"\{name\}", "", url).count("{"):
+    if not URL.fullmatch(url) or url.count("{name}") != 1 or {*"{}"} & {*url.replace("{name}", "")}:
         raise ValueError(f'must be a URL with one {{name}} that ends in a slash; got "{shortened(url)}"')
     if IP_HOST.match(url):
         raise ValueError("must have a host name: an Ingress rejects IP addresses")

@@ -28,6 +28,7 @@ from bot.text.wording import listed
 # Of images: a ConfigMap's name and Kubernetes' limit for image names have to hold what follows.
 REGISTRY = re.compile(rf"{DNS_LABEL}(?:[.]{DNS_LABEL})*(?::[0-9]{{1,5}})?(?:/{PATH_COMPONENT})*", re.ASCII)
 MAX_REGISTRY = 120  # characters
+REGISTRY_SECRETS = ("password", "identitytoken", "registrytoken", "auth")
 QUOTED = re.compile(r"""(["']).*\1""", re.DOTALL)
 REDIS_SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "unix://")
 
@@ -301,17 +302,13 @@ class Settings(PlanSettings):
 
 def _of_registries(document: str) -> set[str]:
     """Return the secrets in a dockerconfigjson document; none if it isn't one, which `login` reports."""
-    try:
-        logins = list(json.loads(document)["auths"].values())
-        found = {
-            login.get(name, "")
-            for login in logins
-            for name in ("password", "identitytoken", "registrytoken", "auth")
-        }
-        plain = [b64decode(login.get("auth", "")).decode() for login in logins]
-    except (ValueError, KeyError, AttributeError, TypeError):
-        return set()
-    return found | {login.partition(":")[2] for login in plain}
+    found = set[str]()
+    with suppress(ValueError, KeyError, AttributeError, TypeError):
+        for login in json.loads(document)["auths"].values():
+            with suppress(ValueError, AttributeError, TypeError):  # one that is damaged hides no other's
+                found |= {login.get(name) or "" for name in REGISTRY_SECRETS}
+                found.add(b64decode(login.get("auth") or "").decode().partition(":")[2])
+    return found
 
 
 def error_text(errors: Iterable[ErrorDetails]) -> str:

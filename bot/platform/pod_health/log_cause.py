@@ -52,8 +52,8 @@ PREFIX = re.compile(
     r"|\d{1,4}\.\d{1,3} (?=\s|[a-zA-Z])|.{0,300}?(?:it/s|s/it)[^\]]{0,100}\](?=[A-Za-z])"
 )
 TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
-# Python's frames, and those of rich.
-FRAME = re.compile(r'\s*File "([^"]{1,500})", line (\d{1,9})|│ (\S{1,500}\.py):(\d{1,9}) in ')
+# Python's frames, also in a group of exceptions, and those of rich.
+FRAME = re.compile(r'[\s|]*File "([^"]{1,500})", line (\d{1,9})|│ (\S{1,500}\.py):(\d{1,9}) in ')
 PACKAGED = re.compile(
     r"(?:site|dist)-packages|/lib/python[\d.]{1,6}/|^<|[/\\]torch[/\\]|/bin/[^/]{1,60}$|^/tmp/__auto"
 )
@@ -91,7 +91,7 @@ CONSEQUENCE = re.compile(
 FATAL = re.compile(
     r"\bSegmentation fault|Bus error|\bKilled(?:$|\s{3})|Illegal instruction"
     r"|Fatal Python error: (?!Aborted)|\*\*\* stack smashing|double free or corruption"
-    r"|corrupted (?:top size|double)"
+    r"|corrupted (?:top size|double|size vs)|^(?:free|malloc|realloc|malloc_consolidate|munmap_chunk)\(\): "
     r"|^\s*what\(\):\s|Assertion [`'\"]|Check failed: |^panic: "
     r"|^[\w./-]{1,200}: error: (?!command|subprocess|metadata)|[Nn]o such option"
     r"|[Uu]nrecognized (?:or misplaced )?options: |[Mm]issing (?:option"
@@ -108,12 +108,13 @@ FATAL = re.compile(
     r"|symbol lookup error|GLIBC(?:XX)?_[\d.]{1,9}' not found"
     r"|cannot open shared object file"
     # builds
+    r"|error: command \S{1,100} failed: No such file"
     r"|fatal error: |Unknown compiler|^\s*fatal: |No matching distribution found"
-    r"|were not found in the package registry"
+    r"|(?:was|were) not found in the package registry"
     r"|^\s*E: (?:Unable to locate|Package|Version|Failed to fetch)|depends on \S{1,100}[~=<>!]"
     r"|cannot find -l|Unsupported gpu arch"
     r"|failed to authorize|DO NOT MATCH THE HASHES|Hash mismatch|is not a supported wheel"
-    r"|Because .{1,800} depends on "
+    r"|Because .{1,800} (?:depends on|you require) "
     r"|requires (?:a different )?[Pp]ython|CMake Error|CUDA_HOME"
     r"|NoneType: None|ResolvePackageNotFound|PackagesNotFoundError|nvcc fatal|MANIFEST_UNKNOWN|COPY failed"
     r"|not found in build context"
@@ -126,9 +127,9 @@ ERROR = re.compile(
 )
 GENERIC = re.compile(
     r"subprocess-exited|metadata-generation|originates from a|[Ff]ailed (?:to build|building)"
-    r"|ResolutionImpossible"
+    r"|ResolutionImpossible|Could not build wheels"
     r"|returned (?:a )?non-zero|exit(?:ed)? (?:with )?(?:exit )?(?:code|status)|failed \(exitcode"
-    r"|Error executing job|error: command "
+    r"|Error executing job|error: command (?!\S{1,100} failed: No such)"
     r"|legacy-install|Failures:|build stopped|compilation terminated|Command errored out|exit code:"
     r"|failed to solve"
     r"|error_file|Sending process|Killing subprocess|Some errors|ld returned|make(?:\[\d\])?: \*\*\*"
@@ -140,7 +141,7 @@ HARMLESS = re.compile(
     r"^\[?W(?:ARN\w{0,6}|\d{0,4})[ \]:]|(?:User|Future|Deprecation|Runtime)Warning: "
     r"|ChildFailedError|failed \(exitcode|closing signal SIG|Unable to register cu|E tensorflow/"
     r"|failed call to cuInit|wandb: ERROR Error (?:while|up)|NUMA node"
-    r"|weights of"
+    r"|weights of|failed-wheel-build"
 )
 # Warnings, progress, launchers' tables, and advice after an exception
 NOISE = re.compile(
@@ -164,6 +165,7 @@ LOG_MARK = re.compile(
     r"^\[?[EFIW]\d{4} \S{1,20}\s{1,6}(?:\d{1,9} )?\S{1,120}\] |^\[[EF] ?\S{1,60}\] (?:\[c10d\] )?"
     r"|^\d{4}-\d\d-\d\d[ T][\d:.,]{5,20}Z? |^traceback\s{1,4}: "
 )
+INVALID = re.compile(r"\d validation errors? for \S")  # of pydantic: below it, the field, and what is wrong
 SENTENCE_END = re.compile(r"[.;] (?=[A-Z])")
 DIGITS = re.compile(r"0x[0-9a-f]{1,16}|\d{1,20}|'[^']{0,200}'|\"[^\"]{0,200}\"")
 
@@ -324,14 +326,15 @@ def _message(found: _Candidate, rows: Sequence[str]) -> str:
         text += row
     text = LOG_MARK.sub("", text.strip(" \t│|"))
     told = [row.strip() for row in rest if row.strip()]
-    if text.startswith("╭"):  # the title of a box, as of Typer and tyro
-        inside = takewhile(lambda row: any(map(str.isalnum, row)), told)
-        return " ".join(row.strip("│ ") for row in inside) or text
+    if framed := _framed(text, rest, told):
+        return framed
     if "Graph execution error" in text:  # of TensorFlow: what failed is above the name of the node
         node = next((n for n, row in enumerate(rows) if n > found.number and "[[{{node" in row), 0)
         return rows[node - 1].strip() if node else text
     if "root error(s) found" in text and told:  # of TensorFlow: "(0) Resource exhausted: …"
         return told[0].removeprefix("(0) ")
+    if INVALID.search(text):
+        return ": ".join([text, *(row for row in told[:2] if not row.startswith("For further"))])
     if text.endswith(":") and told:
         if inner := next((row.strip() for row in rest if EXCEPTION.match(row)), ""):
             return inner
@@ -341,6 +344,17 @@ def _message(found: _Candidate, rows: Sequence[str]) -> str:
         last = next((n for n, row in enumerate(told) if row.startswith("Last error")), len(told))
         return " ".join([text, *told[last + 1 : last + 2]])
     return text.removeprefix("what():").strip()
+
+
+def _framed(text: str, rest: Sequence[str], told: Sequence[str]) -> str:
+    """Return what stands in a box, as of Typer and tyro, or at a branch, as of uv, wrapped; else ""."""
+    if text.startswith("╭"):
+        inside = takewhile(lambda row: any(map(str.isalnum, row)), told)
+        return " ".join(row.strip("│ ") for row in inside) or text
+    if not text.startswith("╰─▶ "):
+        return ""
+    more = takewhile(lambda row: row.startswith(" ") and row.strip(), rest)
+    return " ".join([text.removeprefix("╰─▶ "), *map(str.strip, more)])
 
 
 def _shortened(text: str) -> str:

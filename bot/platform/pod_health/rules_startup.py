@@ -130,8 +130,8 @@ def may_pass(reason: str, message: str) -> bool:
 
 
 def _pull_error(words: str) -> tuple[str, str, str]:
-    """Return key, cause, and fix; names of images and URLs can have any word."""
-    said = re.sub(r'"[^"]*"|docker://\S+', "", words)
+    """Return key, cause, and fix; names of images and URLs can have any word, also without quotes."""
+    said = re.sub(r'"[^"]*"|(?<!\S)\S*/\S*', "", words)
     causes = ((key, why, fix) for pattern, key, why, fix in PULLS if re.search(pattern, said))
     return next(causes, ("", "", ""))
 

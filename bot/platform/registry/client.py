@@ -290,6 +290,8 @@ class Registry:
                 f"the registry {self._host} can't be reached: its host name doesn't resolve"
             ) from error
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+            if isinstance(error.__cause__, RegistryError):  # of the function that yields the data
+                raise error.__cause__ from None
             why = str(error)[:MAX_REASON] or "no answer within 5 s"
             raise RegistryError(f"the registry {self._host} can't be reached: {why}") from error
 

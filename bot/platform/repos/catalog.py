@@ -116,7 +116,7 @@ def description(text: str) -> str:
             return found.raw.strip()[:MAX_DESCRIPTION]
         except UserError:  # the launch says what is wrong
             return ""
-    first = re.match(r"\s*#+[ \t]*(.*)", text)
+    first = re.match(r"(?:\s|---\s|# *yaml-language-server:.*)*+#+[ \t]*(.*)", text)
     return first[1].strip()[:MAX_DESCRIPTION] if first else ""
 
 

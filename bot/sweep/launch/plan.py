@@ -254,7 +254,8 @@ def check_command(space: SearchSpace) -> None:
             f"command must be one line without a comment, because flags are appended to it; got `{command}`."
         )
     *before, last = re.split("[;&|]", NO_OPERATOR.sub("_", command))
-    if OWN_SHELL.search(last) and space.flags is not FlagStyle.ENV:
+    is_lost = OWN_SHELL.search(last) and not re.search(r"\$\{?0", command)  # `"$0" "$@"` passes on all, too
+    if is_lost and space.flags is not FlagStyle.ENV:
         raise UserError(
             f"command must pass on its flags, which are appended to its end; got `{command}`. End it with "
             """`"$@"' _`, for example `bash -c 'python train.py "$@"' _`."""

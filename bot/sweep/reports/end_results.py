@@ -23,7 +23,7 @@ from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.ranking import ranked
 from k8s.api.errors import ApiError
 from k8s.objects import SWEEP_LABEL, TEAM_LABEL
-from k8s.pods import Pod, is_trial_pod, read_trial_pod
+from k8s.pods import Pod, is_trial_pod, read_trial_pods
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ async def best_pictures(sweep: SweepRecord, results: SweepResults, clients: Swee
 async def _pods(sweep: SweepRecord, plan: SweepPlan, clients: SweepClients) -> list[Pod]:
     there, namespace = clients.of(sweep.cluster).trials, plan.experiment_ref.namespace
     found = await there.list("Pod", namespace, labels=f"{SWEEP_LABEL}={sweep.id}", only=is_trial_pod)
-    return [read_trial_pod(each) for each in found]
+    return [*read_trial_pods(found, ())]
 
 
 def best_trials(results: SweepResults) -> list[TrialResult]:

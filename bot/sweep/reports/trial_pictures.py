@@ -31,9 +31,10 @@ async def trial_pictures(
     trial: str, pods: Iterable[Pod], plan: SweepPlan, cluster: KubernetesClient, turn: asyncio.Lock
 ) -> list[File]:
     """Return them re-encoded; none if the pod is gone or can't be read. `turn`: held while one encodes."""
-    pod = next((each for each in pods if each.job == trial and not each.index and each.finished), None)
-    if pod is None or not plan.has_reader:
+    ended = [each for each in pods if each.job == trial and not each.index and each.finished]
+    if not ended or not plan.has_reader:
         return []
+    pod = ended[-1]  # earlier ones were evicted
     options = {"container": READER, "tailLines": LOG_LINES, "limitBytes": MAX_LOG}
     try:
         async with asyncio.timeout(READ_TIMEOUT):

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PASS_TIMEOUT = 20.0  # seconds of writing; the next pass continues
-MAX_PARAMS_PER_REQUEST, MAX_METRICS_PER_REQUEST = 100, 1_000  # MLflow's limits
+# With more than 1,000 values in all, MLflow's client would write the last batch's tags before the rest of it.
+MAX_PARAMS_PER_REQUEST, MAX_METRICS_PER_REQUEST = 100, 800
 
 Logged = Mapping[str, Mapping[str, Curve]]  # curves by trial and metric
 

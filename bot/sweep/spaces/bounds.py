@@ -5,6 +5,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 
 from bot.core.errors import UserError
 from bot.core.space import Parameter
@@ -67,7 +68,8 @@ def _bounded(parameter: Parameter, sign: str, text: str) -> Parameter | None:
     if step and math.isfinite((high - low) / step):  # the first, or the last, of its values that fits
         at = round(min(max((bound - low) / step, -1), (high - low) / step + 1), 9)
         fits = {"<": math.ceil(at) - 1, "<=": math.floor(at), ">": math.floor(at) + 1}
-        bound = low + fits.get(sign, math.ceil(at)) * step
+        number = fits.get(sign, math.ceil(at))
+        bound = type(low + step)(Decimal(str(low)) + number * Decimal(str(step)))  # 0.1 + 2 * 0.1 isn't 0.3
     low, high = (low, min(high, bound)) if sign.startswith("<") else (max(low, bound), high)
     if low < high and (step is None or round((high - low) / step, 9) >= 1):
         return replace(parameter, min=low, max=high)

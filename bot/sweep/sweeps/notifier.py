@@ -218,9 +218,11 @@ class Notifier:
             return sweep
         channel = sweep.requester.channel
         ts = await self._clients.slack.open_thread(channel, message)
-        link, sent = await self._clients.slack.permalink(channel, ts), (*sweep.sent_keys, MOVED)
+        sent = (*sweep.sent_keys, MOVED)
         # As in `open_thread`, the older phase makes this reconcile write the ConfigMap.
-        return replace(sweep, thread=ts, permalink=link, sent_keys=sent, durable_phase=Phase.RECEIVED)
+        moved = replace(sweep, thread=ts, permalink="", sent_keys=sent, durable_phase=Phase.RECEIVED)
+        sweep, link = await both(self._save(moved), self._clients.slack.permalink(channel, ts))
+        return replace(sweep, permalink=link)
 
     async def _interval(self, sweep: SweepRecord) -> tuple[timedelta, timedelta]:
         """Return the time from one edit of the parent message to the next, and when to ask for it again."""

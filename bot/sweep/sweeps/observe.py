@@ -153,7 +153,7 @@ async def _unlabelled(
     """
     ref = plan_.experiment_ref
     known = {job["metadata"]["name"] for job in jobs}
-    of_pods = {pod.job for pod in _read_pods(pods, jobs) if not (pod.finished or pod.deleted)}
+    of_pods = {pod.job for pod in read_once(_read_pods, pods, jobs) if not (pod.finished or pod.deleted)}
     active = {job.name for job in read_each(read_job, jobs) if job.state is JobState.ACTIVE} | of_pods
     active = {name for name in active if name.startswith(f"{ref.name}-")}  # not of an earlier attempt
     active |= engine.running_trials(experiment)

@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 from redis.asyncio import Redis
 from slack_sdk.errors import SlackApiError
 
+from bot.core.finding import with_fix
 from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
 from bot.measure.gpus.hourly_store import HourlyStore
@@ -47,6 +48,7 @@ from k8s.retry import Retry
 log = logging.getLogger(__name__)
 
 CONFIGMAP_NAME = "sweepbot-digests"
+INVITE = "Unarchive the channel, or run `/invite @sweepbot` there."
 SUNDAY = 6  # as date.weekday() counts
 WEEK = timedelta(days=7)  # before the day, to compare with
 MAX_POSTS = 2  # of one digest, if it is unknown whether the first one arrived
@@ -193,7 +195,7 @@ class Digests:
             ts = await self.clients.slack.open_thread(channel, message(found, now))
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't post the digest in %s: %s", channel, error)
-            await self._tell_admins(channel, f"{place(channel)} ({code(str(error))})")
+            await self._tell_admins(channel, error)
             return await self._save(saved, tries=before.state.tries)
         except (SlackBusyError, SlackApiError, ClientConnectorError):
             # Slack refused it or was never reached: nothing was posted.
@@ -209,9 +211,10 @@ class Digests:
         latest = LatestDigest(day=found.day, headline=words, link=link)
         await save_latest(self.redis, saved.channel, latest)
 
-    async def _tell_admins(self, channel: str, where: str) -> None:
+    async def _tell_admins(self, channel: str, error: NotInChannelError | MessageRejectedError) -> None:
         admins = self.clients.config.admin_channel
-        text = f":warning: The GPU digest can't be posted in {where}. *Fix:* Run `/invite @sweepbot` there."
+        text = f":warning: The GPU digest can't be posted in {place(channel)} ({code(str(error))})."
+        text = with_fix(text, INVITE if isinstance(error, NotInChannelError) else "")
         if admins and admins != channel:
             with contextlib.suppress(NotInChannelError, MessageRejectedError):
                 await self.clients.slack.post(admins, Message(text=text))

@@ -222,7 +222,7 @@ def _allocation(trial: CpuTrial, what: str, share: float) -> GpuAllocation:
 
 
 def gib(size: float) -> str:
-    return f"{size / GIB:.3g} GiB"
+    return f"{size / GIB:.4g} GiB"
 
 
 async def cpu_utilization(queries: CpuQueries, trials: Sequence[CpuTrial], window: timedelta) -> str:

@@ -10,7 +10,7 @@ from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, context
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, local_time, mention, plain, quoted
 from bot.text.number_format import percent
-from bot.text.wording import counted, fitting
+from bot.text.wording import counted, fitting, time_text
 from bot.watch.idle.alerts import REPEAT_AT, Alert, AlertItem, Snooze, active_snooze
 from bot.watch.idle.detector import GpuAllocation, Kind
 
@@ -77,7 +77,7 @@ _RECOVERED = {
     Kind.FULL: "using less memory",
     Kind.SPARE: "using more memory",
 }
-NEVER_CANCELS = "Sweepbot never cancels idle trials by itself."
+STOPS_NONE = "Sweepbot stops no trial because of this warning."
 NEVER_STOPS_CPUS = "Sweepbot never stops a trial without GPUs by itself."
 NOT_STOPPED = "Sweepbot doesn't stop pods that it didn't start."
 
@@ -101,7 +101,7 @@ def _stops(alert: Alert) -> str:
         return NEVER_STOPS_CPUS
     after = max((item.stop_after for item in alert.open), default=timedelta(0))
     if not after:
-        return NEVER_CANCELS
+        return STOPS_NONE
     return f"Sweepbot stops idle trials {duration(after)} after their warning, unless someone snoozes it."
 
 
@@ -233,12 +233,12 @@ def _pod(alert: Alert, item: AlertItem) -> str:
 
 
 def duration(time: timedelta) -> str:
-    """Format a time: `40 s`, `30 min`, `2 h`; other than whole hours in minutes up to `600 min`."""
+    """Format a time: `40 s`, `2 h`, `11 h 30 min`; other than whole hours in minutes up to `600 min`."""
     seconds = round(time.total_seconds())
     if seconds < 120 and seconds != 60:
         return f"{seconds} s"
     minutes = round(seconds / 60)
-    return f"{minutes // 60} h" if minutes % 60 == 0 or minutes > 600 else f"{minutes} min"
+    return time_text(minutes) if minutes % 60 == 0 or minutes > 600 else f"{minutes} min"
 
 
 def _buttons(alert: Alert, all_snoozed: bool) -> dict[str, Any]:

@@ -63,9 +63,12 @@ class Reporter:
     async def _show(self, config: ElasticDeployment, record: ElasticRecord, shown: Message) -> None:
         if not record.ts or record.channel != config.channel:
             await self._post(config, shown)
-        elif shown.fingerprint != record.shown:
-            await self._edit(record, shown)
+        elif shown.fingerprint == record.shown:
+            return
+        elif await self._edit(record, shown):
             await self._records.change(config.key, shown=shown.fingerprint)
+        else:
+            await self._post(config, shown)
 
     async def _post(self, config: ElasticDeployment, shown: Message) -> None:
         where, now = (config.key, config.channel), self._clients.now()
@@ -85,11 +88,13 @@ class Reporter:
             await self._edit(record, removed(key))
         await self._records.remove(key)
 
-    async def _edit(self, record: ElasticRecord, shown: Message) -> None:
+    async def _edit(self, record: ElasticRecord, shown: Message) -> bool:
+        """Return False if the message was deleted."""
         try:
-            await self._clients.slack.update(record.channel, record.ts, shown)
+            return not await self._clients.slack.update(record.channel, record.ts, shown)
         except (NotInChannelError, MessageRejectedError) as error:
             log.warning("can't edit the message of an elastic Deployment: %s", error)
+            return True
 
 
 async def control(redis: Redis, clients: Clients) -> None:

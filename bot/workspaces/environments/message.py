@@ -95,8 +95,9 @@ def _details(record: EnvironmentRecord, seen: Observed) -> list[str]:
         delete = f"`/env delete home {record.home}` deletes its files"
         return [f"Home {code(record.home)} is kept. {again}; {delete}."]
     if record.wanted is Wanted.STOPPED:
-        kept = "" if record.service else " The home is kept."
-        return [f"No GPUs are allocated.{kept}"]
+        free = [] if seen.has_pod else ["No GPUs are allocated."]
+        kept = [] if record.service else ["The home is kept."]
+        return [" ".join([*free, *kept])] if free or kept else []
     if seen.stage is not Stage.READY and seen.problem:
         return [*_where(seen), finding_text(seen.problem)]
     return [*_where(seen), *([_idle(record)] if record.warned_at else [])]

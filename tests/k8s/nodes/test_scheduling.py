@@ -33,6 +33,10 @@ def unscheduled(reason="Unschedulable", message="0/1 nodes are available: 1 Insu
         ({"containers": [container(cpu="500m"), container(cpu="1.5")]}, {"cpu": 2000}),
         ({"containers": [container({GPU: "2", "cpu": "4"}, cpu="1")]}, {GPU: 2000, "cpu": 1000}),
         ({"containers": [container(cpu="1")], "overhead": {"cpu": "250m"}}, {"cpu": 1250}),
+        (
+            {"containers": [container(cpu="1", memory="1")], "resources": {"requests": {"cpu": "4"}}},
+            {"cpu": 4000, "memory": 1000},
+        ),
         ({"containers": [container(cpu="1e1")]}, {"cpu": 10_000}),
         ({"containers": [container(cpu="0.0001")]}, {"cpu": 1}),  # rounded up
         ({"containers": [{"name": "main"}]}, {}),

@@ -97,7 +97,7 @@ def follow(sweep: SweepRecord, seen: Observation, _: datetime) -> SweepRecord:
     if found.pattern is None:
         return sweep.put(state)
     is_first = state.pattern is None
-    sweep = sweep.put(replace(state, pattern=found.pattern, cause=words.get(found.key, "")))
+    sweep = sweep.put(replace(state, pattern=found.pattern, cause=words.get(found.key, state.cause)))
     return sweep.enqueue(Event(kind=KIND, text=_text(sweep))) if is_first else sweep
 
 

@@ -127,7 +127,8 @@ def _is_broken(sweep: SweepRecord, seen: Observation) -> bool:
 
 def _held(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: datetime) -> SweepRecord:
     stopped = all(t.state in {TrialState.KILLED, TrialState.NOT_STARTED} for t in seen.trials)
-    who = next((e.name or e.user for e in reversed(sweep.audit_log) if e.action is Action.KILL), "")
+    kills = (e for e in reversed(sweep.audit_log) if e.action is Action.KILL and not e.refused)
+    who = next((e.name or e.user for e in kills if any(t.name.endswith(e.about) for t in seen.trials)), "")
     reason = f"{who} cancelled the first trial" if stopped and who else "first trial was stopped"
     reason = reason if stopped else "first trial failed"
     hold = _savings(plan, seen)

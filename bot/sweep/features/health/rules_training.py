@@ -25,9 +25,10 @@ from k8s.pods import read_trial_pod
 from k8s.quantities import amount
 
 OUT_OF_GPU = (
-    r"(CUDA|HIP) (error: )?out of memory|OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
+    r"(CUDA|HIP) (error: )?out of memory|(?<!java\.lang\.)OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED"
     r"|OOM when allocating tensor|RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate)"
-    r"|Cuda failure .{0,20}out of memory"
+    r"|CUDA_ERROR_OUT_OF_MEMORY|Cuda failure .{0,20}out of memory"
+    r"|cudaErrorMemoryAllocation|\[CUDA\] out of memory"  # XGBoost, LightGBM
 )
 GPU_MISSING = (
     r"no CUDA-capable device|driver version is insufficient|driver on your system is too old"
@@ -40,7 +41,8 @@ BUFFERED = "TensorBoard file is still empty"  # reader/__main__.py
 LATE = r"[Uu]nable to find main pid"  # of Katib's collectors: common/pns.go, pns.py
 HUNG = r"Watchdog caught collective operation timeout"
 NCCL = rf"NCCL (WARN|error)|{HUNG}"
-NAN = r"(?i)loss[^a-z]{0,6}nan\b|loss (is|became|was) nan"
+# Lightning logs a loss by step and by epoch; `loss_nan` is an option.
+NAN = rf"(?i)loss(_step|_epoch)?[^a-z_]{{0,6}}{WRAPPER}nan\b|loss (is|became|was) nan"
 DENIED = r"PermissionError|Permission denied|Read-only file system"
 LOADER = (
     r"DataLoader worker .{0,200}killed by signal: (Killed|Bus error)"
@@ -97,8 +99,8 @@ def evicted(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("disk", text, fix, words)
     used = dict(re.findall(USED_MEMORY, words)).get(evidence.container)
     if used and "low on resource: memory" in words:  # not soft: the next pod uses as much
-        size = f"{float(amount(used) / 2**30):.3g} GiB"
-        text = f"The node ran out of memory (RAM), and the training used more than it requests ({size})."
+        size = f"{float(amount(used) / 2**30):.4g} GiB"
+        text = f"The node ran out of memory (RAM), and the training used {size}, more than it requests."
         fix = "Use fewer data-loader workers, keep less data in memory, or ask an admin for a higher request."
         return evidence.found("memory", text, fix, words)
     text = "The node terminated the pod. This isn't caused by your code."
@@ -112,7 +114,7 @@ def evicted(evidence: TrialEvidence) -> Diagnosis | None:
 
 def _over_time(evidence: TrialEvidence) -> Diagnosis:
     hours = timedelta(seconds=(evidence.pod or {})["spec"]["activeDeadlineSeconds"]) / timedelta(hours=1)
-    text = f"The trial reached its time limit of {hours:.3g} h."
+    text = f"The trial reached its time limit of {hours:.4g} h."
     fix = (
         "Shorten the training, or raise `trial_hours:` under `trials:` in the space file, up to the "
         "cluster's "

@@ -80,7 +80,8 @@ def buttons(sweep: SweepRecord) -> list[dict[str, Any]]:
 
 def _resume_button(sweep: SweepRecord) -> dict[str, Any]:
     gpus = sweep.plan.trial_gpus * sweep.plan.space.parallel if sweep.plan else 0
-    effect = f"Starts trials of {sweep.id} again, on up to {counted(gpus, 'GPU')}."
+    most = f", on up to {counted(gpus, 'GPU')}" if gpus else ""
+    effect = f"Starts trials of {sweep.id} again{most}."
     confirm = confirmation("Resume this sweep?", effect, "Resume", "Stay paused")
     return button(RESUME, "Resume", sweep.id, confirm=confirm)
 

@@ -37,6 +37,7 @@ def test_namespace_and_an_image_are_enough():
         (LEAST + "  home: 20GB\n", 'must be a size such as 20Gi; got "20GB"'),
         (LEAST + "  url: https://env.example/\n", "must be a URL with one {name} that ends in a slash"),
         (LEAST + '  url: "https://{name}.env.example/{name}/"\n', "must be a URL with one {name}"),
+        (LEAST + '  url: "https://{name}}.env.example/"\n', "must be a URL with one {name}"),
         (LEAST + '  url: "http://10.0.0.7:80/{name}/"\n', "must have a host name: an Ingress rejects IP"),
         (LEAST + "  sizes: {m: {cpu: many, memory: 1Gi}}\n", "must be a Kubernetes quantity"),
         (LEAST + "  limits: {gpus: -1}\n", "must be at least 0; got -1"),

@@ -123,7 +123,9 @@ def test_example_lists_every_setting_with_its_description():
 def test_secrets_include_files_urls_and_proxies(monkeypatch, tmp_path):
     logins = tmp_path / "config.json"
     login = {"username": "ada", "auth": b64encode(b"ada:registry:pw").decode()}
-    logins.write_text(json.dumps({"auths": {"registry": login, "other": {"password": "other-pw"}}}))
+    damaged = {"auth": "+", "password": None}
+    auths = {"damaged": damaged, "text": "x", "registry": login, "other": {"password": "other-pw"}}
+    logins.write_text(json.dumps({"auths": auths}))
     monkeypatch.setenv("GIT_PASSWORD_ACME_BOT", "git-pw")
     monkeypatch.setenv("HTTPS_PROXY", "http://ada:proxy-pw@proxy:3128")
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "mlflow-token")
@@ -138,6 +140,7 @@ def test_secrets_include_files_urls_and_proxies(monkeypatch, tmp_path):
     ours = {"xoxb-1", "xapp-1", "5167", "p%40ss", "p@ss", "url-token", "in-query"}
     registries = {login["auth"], "registry:pw", "other-pw"}
     assert settings.secrets() >= ours | registries | {"proxy-pw", "mlflow-token", "git-pw"}
+    assert settings.mask("registry:pw") == "***"
 
 
 def test_renewed_registry_login_is_masked_beside_the_former_one(monkeypatch, tmp_path):

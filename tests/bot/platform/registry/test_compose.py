@@ -206,6 +206,17 @@ async def test_compose_copies_layers_if_mounting_fails_and_sends_one_again_whose
     assert (len((await read(address, TO))["layers"]), expired) == (2, [])
 
 
+async def test_compose_names_why_a_layer_that_is_copied_cannot_be_read(toy):
+    async def without_layers(request):
+        await request.read()
+        return web.Response(status=404 if request.method == "GET" else 202, headers={"Location": "/v2/up"})
+
+    registry = Registry(await toy(without_layers), insecure=True)
+    with pytest.raises(RegistryError, match=r"answered 404 for a layer of lab/shared$"):
+        await registry._mount("lab/lr", {"digest": "sha256:1", "size": 4}, "lab/shared")
+    await registry.close()
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [

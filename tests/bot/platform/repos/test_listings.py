@@ -48,6 +48,8 @@ def test_listings_drop_the_oldest_commit(monkeypatch):
         ("description: [\ntrials: 3", ""),
         ("description: {a: b}", ""),
         ("#  of the paper\ntrials: 3", "of the paper"),
+        ("---\n# yaml-language-server: $schema=.schema.json\n# of the paper\ntrials: 3", "of the paper"),
+        ("# yaml-language-server: $schema=.schema.json\ntrials: 3", ""),
         ("trials: 3", ""),
     ],
 )

@@ -133,6 +133,7 @@ def test_plan_rejects_commands_that_break_the_wrapper(command, complaint):
         ("python train.py 2>& 1", FlagStyle.DOTS),
         ("echo", FlagStyle.DOTS),
         ("bash -c 'python train.py \"$@\"' _", FlagStyle.DOTS),
+        ('bash -c \'python train.py "$0" "$@"\'', FlagStyle.DOTS),
         ("bash -c 'make data' && python train.py", FlagStyle.DOTS),
         ("bash -c 'python train.py'", FlagStyle.ENV),
         ("python train.py | tee log.txt", FlagStyle.ENV),

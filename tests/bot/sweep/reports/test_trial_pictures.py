@@ -122,6 +122,11 @@ def test_lines_that_are_no_whole_picture_are_ignored(line):
     assert read_pictures(f"{line}\n{part(picture='b')}") == {"b": (1, b"x")}
 
 
+async def test_pictures_are_those_of_the_last_pod_of_a_trial_that_was_evicted():
+    [file] = await shown(printed(("samples", 7, PNG)), pods=(replace(POD, name="t-y"), POD))
+    assert file.name == "samples-7.png"
+
+
 def test_picture_with_a_name_that_is_not_utf8_is_read():
     assert read_pictures(part(picture="caf\udce9.png")) == {"caf?.png": (1, b"x")}
 

@@ -83,6 +83,23 @@ async def test_silent_trial_gets_its_whole_curves_and_only_once(store, writer, m
     assert run.data.metrics == {"val_loss": 0.01}
 
 
+async def test_tags_are_written_last_as_they_say_that_a_run_is_complete(store, writer, monkeypatch):
+    loss, written = tuple(Point(step, 1 / step, step) for step in range(1, 1_001)), []
+    stores = type(mlflow_client(store)._tracking_client.store)
+    real = stores.log_batch
+
+    def log_batch(self, run_id, metrics, params, tags):
+        written.append((len(metrics), len(tags) > 0))
+        return real(self, run_id, metrics, params, tags)
+
+    async def read():
+        return {"lr-brave-otter-t1": {"val_loss": loss}}
+
+    monkeypatch.setattr(stores, "log_batch", log_batch)
+    await writer.complete(RESULTS, TAGS, read)
+    assert written[:2] == [(800, False), (200, True)]
+
+
 @pytest.mark.parametrize("crash_at", range(1, 10))
 async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, monkeypatch, crash_at):
     calls, real = 0, run_writer.tracking_client

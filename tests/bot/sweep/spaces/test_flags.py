@@ -141,6 +141,7 @@ def test_switches_are_bare_flags_or_nothing():
     [
         ("{path: [a, b]}", "env", "the environment variable PATH already has another meaning"),
         ("{ld_preload: [a, b]}", "env", "the environment variable LD_PRELOAD already"),
+        ("{rank: [8, 16]}", "env", "the environment variable RANK already has another meaning"),
         ("{a_b: [1, 2], a-b: [1, 2]}", "--a-b=1", "is passed as --a-b, like a_b. Rename one of them."),
         ("{a.b: [1], A_B: [1]}", "env", "is passed as A_B, like a.b"),
         (

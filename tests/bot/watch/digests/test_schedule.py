@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.measure.gpus.models import HOUR
 from bot.platform.config.digest_times import DigestSchedule
-from bot.platform.slack.client import NotInChannelError
+from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.sweep.results.store import ResultsStore
 from bot.watch.digests.post import item
 from bot.watch.digests.schedule import GRACE, Schedule
@@ -31,14 +31,17 @@ async def test_missed_days_are_in_the_next_digest(redis: Redis) -> None:
     await here.run_until_done(item("C1", DAY + timedelta(days=2)))
     await here.run_until_done(item("C1", DAY + timedelta(days=3)))
     [(channel, note)] = here.slack.notes
-    assert (channel, "can't be posted in <#C1> (`not_in_channel`). *Fix:* Run `/invite" in note) == (
-        "CADMIN",
-        True,
-    )
+    refused = ":warning: The GPU digest can't be posted in <#C1>"
+    fix = "*Fix:* Unarchive the channel, or run `/invite @sweepbot` there."
+    assert (channel, note) == ("CADMIN", f"{refused} (`not_in_channel`). {fix}")
     assert "Missed digest: Nov 22." in str(here.slack.posts[-1][1])
     assert len(here.slack.posts) == 2
     await here.run_until_done(item("C1", DAY))  # an old one that still lay somewhere
     assert len(here.slack.posts) == 2
+    here.slack.errors = [MessageRejectedError("invalid_arguments")]
+    here.now += timedelta(days=1)
+    await here.run_until_done(item("C1", DAY + timedelta(days=4)))
+    assert here.slack.notes[1] == ("CADMIN", f"{refused} (`invalid_arguments`).")
 
 
 async def test_unscheduled_channel_has_no_missed_days(redis: Redis) -> None:

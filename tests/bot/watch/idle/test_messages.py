@@ -60,7 +60,7 @@ def test_idle_trial() -> None:
     )
     assert message.blocks[1]["elements"][0]["text"] == (
         "Idle: no sample above 1% GPU utilization; memory use doesn't count. "
-        "Sweepbot never cancels idle trials by itself."
+        "Sweepbot stops no trial because of this warning."
     )
     assert list(buttons(message)) == [CANCEL_IDLE, SNOOZE_4, SNOOZE_24, UTILIZATION]
     assert buttons(message)[CANCEL_IDLE]["value"] == "lr-brave-otter a"
@@ -281,7 +281,14 @@ def test_utilization_of_each_gpu() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(12, "12 s"), (60, "1 min"), (2520, "42 min"), (5400, "90 min"), (90000, "25 h")],
+    [
+        (12, "12 s"),
+        (60, "1 min"),
+        (2520, "42 min"),
+        (5400, "90 min"),
+        (41400, "11 h 30 min"),
+        (90000, "25 h"),
+    ],
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(timedelta(seconds=seconds)) == words

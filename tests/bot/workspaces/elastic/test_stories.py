@@ -379,6 +379,17 @@ async def test_channel_without_the_bot_does_not_stop_scaling():
         assert "4 of max 6" in await world.report()
 
 
+async def test_deleted_message_is_posted_again_at_the_next_change():
+    async with ElasticWorld().started() as world, world.led():
+        await world.look()
+        await world.report()
+        world.slack.messages.clear()
+        await grown(world)
+        await world.report()
+        assert [len(each) for each in world.slack.messages.values()] == [1]
+        assert "4 of max 6" in world.slack.texts()[0]
+
+
 async def test_burst_of_changes_is_one_look():
     async with ElasticWorld().started() as world, world.led(pause=600):
         looks = len(world.cluster.read)

@@ -1,8 +1,10 @@
 """The message of an environment, with texts of others."""
 
+from dataclasses import replace
+
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.workspaces.environments.message import Observed, message
-from bot.workspaces.environments.record import EnvironmentRecord
+from bot.workspaces.environments.record import EnvironmentRecord, Wanted
 from tests.bot.factories import NOW, OWNER
 
 RECORD = EnvironmentRecord(
@@ -17,6 +19,13 @@ RECORD = EnvironmentRecord(
     home_size="20Gi",
     since=NOW,
 )
+
+
+def test_message_counts_gpus_of_a_pod_that_is_stopping_as_allocated():
+    stopped = replace(RECORD, wanted=Wanted.STOPPED)
+    lines = [message(stopped, Observed(has_pod=there)).blocks[0]["text"]["text"] for there in (True, False)]
+    kept = ["The home is kept.", "No GPUs are allocated. The home is kept."]
+    assert [text.splitlines()[-1] for text in lines] == kept
 
 
 def test_message_of_a_problem_mentions_and_links_nothing():

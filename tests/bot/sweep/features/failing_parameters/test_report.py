@@ -55,6 +55,8 @@ async def test_threshold_is_told_once_edited_and_has_a_button():
     again = await told(more, (), sweep)
     assert len(again.outbox) == 1, "the message is edited"
     assert "*10 of 10*" in shown(again).text, "also by trials that weren't diagnosed"
+    older = sweep.change(FailingParameters, words={})  # as an older version stored it
+    assert shown(await told(more, (), older)).text == shown(again).text
     nan = Diagnosis(key="nan", text="It is NaN.", cause="x", trial="t0", failed=False, lasting=True)
     other = await told(found, (*diagnosed(found), nan))
     assert "*0 of 7* below" in shown(other).text, "one with another cause is neither"

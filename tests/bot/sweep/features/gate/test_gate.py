@@ -286,6 +286,16 @@ def test_drained_sweep_says_that_its_first_trial_was_healthy_and_starts_no_other
     assert ended.steps["first"] == "✓ First trial healthy"
 
 
+def test_hold_names_who_cancelled_this_first_trial_and_not_who_was_denied_or_cancelled_an_earlier_one():
+    killed = AuditEntry(at=NOW, user="UADA", action=Action.KILL, name="ada", about="t1")
+    denied = replace(killed, name="bob", refused="bob can't")
+    earlier = replace(killed, about="t0")
+    seen = replace(FAILED_SEEN, trials=(a_trial("otter-t1", TrialState.KILLED),))
+    held = follow(replace(GATED, audit_log=(killed, denied)), seen, NOW)
+    assert held.reason == "ada cancelled the first trial"
+    assert follow(replace(GATED, audit_log=(earlier,)), seen, NOW).reason == "first trial was stopped"
+
+
 @given(sweeps(), NASTY)
 def test_external_text_is_escaped(sweep, text):
     held = sweep.put(GateState(hold=text), phase=Phase.HELD)

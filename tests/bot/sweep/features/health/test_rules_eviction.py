@@ -77,9 +77,19 @@ def terminated(reason, message):
             terminated("Evicted", real_messages.EVICTED_MEMORY),
             expected(
                 "memory",
-                "The node ran out of memory (RAM), and the training used more than it requests (58.6 GiB).",
+                "The node ran out of memory (RAM), and the training used 58.59 GiB, more than it requests.",
                 LESS_MEMORY,
                 real_messages.EVICTED_MEMORY,
+                failed=True,
+            ),
+        ),
+        (
+            terminated("Evicted", real_messages.EVICTED_MEMORY.replace("61440000Ki", "1100Gi")),
+            expected(
+                "memory",
+                "The node ran out of memory (RAM), and the training used 1100 GiB, more than it requests.",
+                LESS_MEMORY,
+                real_messages.EVICTED_MEMORY.replace("61440000Ki", "1100Gi"),
                 failed=True,
             ),
         ),

@@ -100,6 +100,8 @@ def test_image_real_message_names_the_cause(cause):
 def test_image_whose_name_looks_like_a_cause_is_not_that_cause(name):
     words = real_messages.PULLS["image-pull"].replace("lab/x", name)
     assert key(waiting("ErrImagePull", words)) == "image-pull"
+    missing = f'failed to resolve reference "{name}:1": {name}:1: not found'
+    assert key(waiting("ErrImagePull", missing)) == "image-missing"
 
 
 @pytest.mark.parametrize("cause", real_messages.PULLS)

@@ -40,6 +40,7 @@ from tests.cases import cases
         ),  # the other ranks only lose their connection
         (real_messages.NAN, "nan"),
         ("step 3 loss 0.4 nanoseconds 12", "crash"),
+        ("java.lang.OutOfMemoryError: Java heap space", "crash"),
     ],
 )
 def test_diagnose_failed_training_reads_its_log(log, cause):
@@ -55,6 +56,7 @@ def test_diagnose_failed_training_reads_its_log(log, cause):
         (real_messages.NCCL, None),
         (real_messages.HUNG, "nccl"),
         (real_messages.NAN, "nan"),
+        ("Namespace(stop_on_loss_nan=True, skip_loss_nan=False)", None),
         (f"{real_messages.NOT_AVAILABLE_PRINTED}, using cpu", "cuda"),
         (real_messages.NOT_AVAILABLE_EQUALS, "cuda"),
         (real_messages.NO_MPS, None),
@@ -102,6 +104,14 @@ RATE = "Lower the learning rate's `max` in the space file; a high learning rate 
         ("cublas: CUBLAS_STATUS_ALLOC_FAILED", ("gpu-memory", "Out of GPU memory.", BATCH)),
         ("RuntimeError: CUDA error: out of memory", ("gpu-memory", "Out of GPU memory.", BATCH)),
         (
+            "Memory allocation error on worker 0: std::bad_alloc: cudaErrorMemoryAllocation: out of memory",
+            ("gpu-memory", "Out of GPU memory.", BATCH),
+        ),
+        (
+            "lightgbm.basic.LightGBMError: [CUDA] out of memory (cuda_tree.cpp line 124)",
+            ("gpu-memory", "Out of GPU memory.", BATCH),
+        ),
+        (
             "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Failed to allocate request for 2.99GiB",
             ("gpu-memory", "Out of GPU memory.", BATCH),
         ),
@@ -114,6 +124,8 @@ RATE = "Lower the learning rate's `max` in the space file; a high learning rate 
         (real_messages.NAN, ("nan", "The loss became NaN at step 1200.", RATE)),
         ("Epoch 3: loss is NaN", ("nan", "The loss became NaN at epoch 3.", RATE)),
         ("train/loss=nan", ("nan", "The loss became NaN.", RATE)),
+        ("step 7 loss: tensor(nan, device='cuda:0')", ("nan", "The loss became NaN at step 7.", RATE)),
+        ("train_loss_step=nan.000", ("nan", "The loss became NaN.", RATE)),
     ],
 )
 def test_diagnose_failed_training_has_text_fix_and_log(log, diagnosis):

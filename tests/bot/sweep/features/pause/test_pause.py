@@ -262,6 +262,12 @@ def test_parent_offers_what_pausing_allows(sweep, shown):
     assert "Resume" not in labels or "on up to 2 GPUs" in str(labels["Resume"])
 
 
+def test_resume_of_a_sweep_without_gpus_names_none():
+    sweep = replace(STOPPED, plan=replace(STOPPED.plan, gpus=0))
+    [resume] = [each for each in buttons(sweep) if each["text"]["text"] == "Resume"]
+    assert resume["confirm"]["text"]["text"] == f"Starts trials of {sweep.id} again."
+
+
 def test_parent_shows_the_pause_and_who_asked_for_it():
     def text(sweep):
         return parent(sweep, Links()).blocks[0]["text"]["text"]
