@@ -143,7 +143,7 @@ def _not_running(pod: Manifest) -> str:
 def _failure(status: Manifest) -> str:
     """Return why a pod was evicted, or its first failed container's reason."""
     if why := status.get("reason"):
-        return f"{why}: {status.get('message', '')}"
+        return ": ".join(filter(None, (why, status.get("message", ""))))
     ends = (
         (each.get("state") or {}).get("terminated") or {} for each in status.get("containerStatuses") or ()
     )

@@ -8,7 +8,7 @@ from bot.core.events import Progress
 from bot.core.finding import broken
 from bot.core.record import Phase, Quarantine
 from bot.operate.causes import find_cause
-from bot.operate.facts import ObjectFacts, SweepFacts
+from bot.operate.facts import ObjectFacts, SweepFacts, _state
 from bot.operate.words import age
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.storage.last_errors import LastError
@@ -216,3 +216,23 @@ def test_cause_of_an_unreadable_record_is_the_unfinished_upgrade():
         "The record is unreadable: format 9.",
         "Finish the upgrade of all pods.",
     )
+
+
+KILLED = [{"state": {"running": {}}}, {"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [
+        (
+            {"reason": "Evicted", "message": "The node was low on memory."},
+            "Evicted: The node was low on memory.",
+        ),
+        ({"reason": "NodeLost"}, "NodeLost"),
+        ({"containerStatuses": KILLED}, "OOMKilled"),
+    ],
+)
+def test_failed_pod_is_shown_with_its_eviction_or_its_containers_end(status, shown):
+    assert _state({"status": {"phase": "Failed", **status}}, "Pod") == f"Failed: {shown}"
+    done = [{"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]
+    assert _state({"status": {"phase": "Succeeded", "containerStatuses": done}}, "Pod") == "Succeeded"
