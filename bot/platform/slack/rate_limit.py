@@ -13,15 +13,15 @@ from redis.asyncio import Redis
 _TAKE = """
 local time = redis.call('TIME')
 local now, gap, burst = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[1]), tonumber(ARGV[2])
-local place, held = tonumber(redis.call('GET', KEYS[2])), tonumber(redis.call('GET', KEYS[3]) or 0)
+local last, place, held = unpack(redis.call('MGET', unpack(KEYS)))
+place, held = tonumber(place), tonumber(held or 0)
 if place and place <= held then place = nil end
 if place and place > now then return place - now end
 if place then
   redis.call('DEL', KEYS[2])
   return 0
 end
-local last = math.max(tonumber(redis.call('GET', KEYS[1]) or 0), now - gap * burst)
-local turn = last + gap
+local turn = math.max(tonumber(last or 0), now - gap * burst) + gap
 redis.call('SET', KEYS[1], turn, 'PX', gap * burst + math.max(turn - now, 0) + 1000)
 if turn <= now then return 0 end
 redis.call('SET', KEYS[2], turn, 'PX', turn - now + 60000)

@@ -52,7 +52,7 @@ end
 _ADDING = """
 local function add(due)
   if call('ZSCORE', running, item) then call('ZADD', again, 'LT', due, item)
-  elseif not call('ZSCORE', ready, item) then schedule(due) end
+  elseif due <= now or not call('ZSCORE', ready, item) then schedule(due) end
 end
 """
 
@@ -60,19 +60,25 @@ end
 # prefix, and ARGV[1] and ARGV[2] are the item and the seconds until it is ready.
 ADD = f"{_COMMON} {_ADDING} add(now + ARGV[2] * 1000)"
 
-# ARGV has for each wake its item, the kind and the resourceVersion of the change, and when this worker last
-# started the item: it is already awake if it was woken for this or a later version, after that start.
+# ARGV has for each wake its item, when this worker last started it, and the resourceVersions of the changes,
+# by kind: it is already awake if it was woken for these or later versions, after that start.
 WAKE = f"""
 {_COMMON}
 {_ADDING}
-for n = 1, #ARGV, 4 do
+for n = 1, #ARGV, 3 do
   item = ARGV[n]
-  local version, started = tonumber(ARGV[n + 2]), tonumber(ARGV[n + 3])
-  local woken = P .. ':woken:' .. item .. ':' .. ARGV[n + 1]
-  local known, at = string.match(call('GET', woken) or '', '^(%d+) (%d+%.%d+)$')
-  if not known or version > tonumber(known) or started >= tonumber(at) then
+  local key, started, is_new = P .. ':woken:' .. item, tonumber(ARGV[n + 1]), false
+  local woken = cjson.decode(call('GET', key) or '{{}}') -- texts: cjson rounds numbers to 14 digits
+  for kind, version in pairs(cjson.decode(ARGV[n + 2])) do
+    local known, at = unpack(woken[kind] or {{}})
+    if not known or tonumber(version) > tonumber(known) or started >= tonumber(at) then
+      is_new = true
+      if tonumber(version) < math.huge then woken[kind] = {{version, string.format('%.3f', now)}} end
+    end
+  end
+  if is_new then
     add(now)
-    if version < math.huge then call('SET', woken, string.format('%.0f %.3f', version, now), 'PX', 60000) end
+    call('SET', key, cjson.encode(woken), 'PX', 60000)
   end
 end
 """
@@ -89,12 +95,13 @@ add(now)
 return 1
 """
 
-# `take` returns {item, failures, why it is quarantined or '', now, milliseconds since it was due, seconds
-# until it should be called again}; without an item, only the last, as text.
+# `take` returns {item, failures, starts, why it is quarantined or '', now, milliseconds since it was due,
+# seconds until it should be called again}; without an item, only the last, as text. A start is counted when
+# it has no end: when its lease expires, by RELEASE, and by a permanent error.
 _TAKING = """
 local function suspect_runs()
   for _, name in ipairs(call('ZRANGE', running, 0, -1)) do
-    if tonumber(call('HGET', starts, name) or 0) > 2 then return true end
+    if tonumber(call('HGET', starts, name) or 0) > 1 then return true end
   end
 end
 
@@ -117,6 +124,7 @@ local function collect_due()
     call('ZREM', running, name)
     call('ZREM', again, name)
     call('DEL', lease_key(name))
+    call('HINCRBY', starts, name, 1)
     make_ready(name, now)
   end)
   soonest = math.min(expiring, each_due(delayed, function(name)
@@ -133,27 +141,27 @@ local function pop_left(worker)
   end
 end
 
--- Pops the first item that can run, and counts the start; returns it, its starts before, why it is
--- quarantined, and when it was due. One whose quarantine was reported doesn't run until `retry`.
+-- Pops the first item that can run; returns it, its starts without an end, why it is quarantined, and when it
+-- was due. One whose quarantine was reported doesn't run until `retry`.
 local function pop(worker, most, has_odd)
   while true do
     local popped = has_odd and pop_left(worker) or call('ZPOPMIN', ready)
     local name = popped[1]
     if not name then return end
-    local count, why = call('HINCRBY', starts, name, 1) - 1, has_odd and call('HGET', quarantine, name)
+    if not has_odd then return name, 0, false, popped[2] end
+    local count, why = tonumber(call('HGET', starts, name) or 0), call('HGET', quarantine, name)
     local reported = why and count == 0
     if not reported and count <= most + 2 then
       if count < 2 or not suspect_runs() then return name, count, why, popped[2] end
       call('ZADD', delayed, now + 1000, name)
     end
-    if count == 0 then call('HDEL', starts, name) else call('HSET', starts, name, count) end
     call('HDEL', left, name)
   end
 end
 
 local function take(worker, token, lease, most)
   collect_due()
-  local has_odd = call('EXISTS', failures, left, quarantine) > 0 -- mostly, there is none
+  local has_odd = call('EXISTS', failures, left, quarantine, starts) > 0 -- mostly, there is none
   local name, count, why, due = pop(worker, most, has_odd)
   if name then
     local there = call('EXISTS', ready, wake)
@@ -169,7 +177,7 @@ local function take(worker, token, lease, most)
     end
     local at, waited = string.format('%.3f', now), string.format('%.3f', now - due)
     local failed = has_odd and call('HGET', failures, name) or 0
-    return {name, tonumber(failed), why or '', at, waited, pause()}
+    return {name, tonumber(failed), count, why or '', at, waited, pause()}
   end
   return pause()
 end
@@ -185,13 +193,12 @@ call('ZADD', running, now + ARGV[3] * 1000, item)
 return 1
 """
 
-# ARGV[4] is '0' unless the item has failed, was left, or is quarantined: only its start is to be forgotten.
+# ARGV[4] is '0' unless the item has failed, was left, had starts without an end, or is quarantined.
 # ARGV[5] is '1' if a worker waits in BLPOP no longer than the item is delayed.
 DONE = f"""
 {_COMMON}
 if holds(ARGV[2]) then
-  if ARGV[4] == '0' then call('HDEL', starts, item)
-  else
+  if ARGV[4] ~= '0' then
     call('HDEL', failures, item)
     call('HDEL', left, item)
     forget_starts(item)
@@ -211,6 +218,7 @@ RELEASE = f"""
 {_COMMON}
 if holds(ARGV[2]) then
   call('HDEL', left, item)
+  call('HINCRBY', starts, item, 1)
   finish(now)
 end
 """
@@ -220,17 +228,14 @@ UNDO = f"""
 {_COMMON}
 for _, name in ipairs(call('ZRANGE', running, 0, -1)) do
   item = name
-  if holds(ARGV[2]) then
-    if call('HINCRBY', starts, item, -1) < 1 then call('HDEL', starts, item) end
-    return finish(now)
-  end
+  if holds(ARGV[2]) then return finish(now) end
 end
 """
 
 _FAILING = """
+-- Starts of a quarantined item are forgotten once that is reported.
 local function end_start()
-  if call('HEXISTS', quarantine, item) == 1 then call('HINCRBY', starts, item, -1)
-  else forget_starts(item) end
+  if call('HEXISTS', quarantine, item) == 0 then forget_starts(item) end
 end
 
 -- Counts a failure; returns the milliseconds until the item is retried.
@@ -244,7 +249,11 @@ FAIL = f"""
 {_COMMON}
 {_FAILING}
 if not holds(ARGV[2]) then return '0' end
-if ARGV[7] ~= '' then call('HSET', reasons, item, ARGV[7]) else end_start() end
+if ARGV[7] == '' then end_start()
+else
+  call('HINCRBY', starts, item, 1)
+  call('HSET', reasons, item, ARGV[7])
+end
 local delay = back_off(ARGV[3], ARGV[4], ARGV[5], ARGV[6])
 if tonumber(ARGV[8]) < tonumber(call('GET', hurried) or 0) then delay = 0 end
 call('HDEL', left, item)

@@ -48,11 +48,12 @@ local function clean(now)
   end
   call('ZREMRANGEBYSCORE', recent, '-inf', now - {KEEP_SECONDS})
 end
--- `live`: the version of an unfinished sweep's last save. If that is the one before, the sweep is known to be
--- active and not to expire; then all but every 16th save leave the rest as it is, unless that has expired.
+-- `live`: the version of the last save, and whether the sweep had ended. If that is the one before, and no
+-- end or start follows, the sweep is known to be active and not to expire, or the reverse; then all but every
+-- 16th save leave the rest as it is, unless that has expired.
 local function write(version, record, expires, by, live)
-  local now = tonumber(call('TIME')[1])
-  local is_known = expires == '' and tonumber(live or '') == version - 1
+  local now, ended = tonumber(call('TIME')[1]), expires == '' and '' or ' ended'
+  local is_known = live == version - 1 .. ended
   local is_listed = call('ZADD', recent, now, id) == 0
   local is_brief = is_known and is_listed and version % 16 ~= 0
   if not is_brief then clean(now) end
@@ -61,12 +62,12 @@ local function write(version, record, expires, by, live)
     call('EXPIRE', recent, {KEEP_SECONDS})
     call('EXPIRE', entries, {KEEP_SECONDS})
   end
-  live = expires == '' and version or ''
-  call('HSET', sweep, 'version', version, 'record', record, 'by', by or '', 'live', live)
-  if expires ~= '' then
+  call('HSET', sweep, 'version', version, 'record', record, 'by', by or '', 'live', version .. ended)
+  if is_known then return end
+  if ended ~= '' then
     call('EXPIRE', sweep, expires)
     call('SREM', active, id)
-  elseif not is_known then
+  else
     call('PERSIST', sweep)
     call('SADD', active, id)
   end

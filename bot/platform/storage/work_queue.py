@@ -18,16 +18,18 @@ During an update, a worker leaves an item that it is too old for: any worker tha
 once, before ready items. The item also counts as failed and delayed, because after a downgrade there is no
 newer worker. That is counted once until the delay is over: older workers leave it again at each wake.
 
-Quarantine: an item that kills its worker (out of memory, an endless loop) must not kill one after the
-other. Starts are counted until a run ends. After MAX_STARTS the item gets one more lease, `quarantined`, to
-report that, and then none until `retry`. From the third start on, such items run one at a time, so that items
-that only ran next to the culprit can finish. If Redis loses its data, counting starts from zero.
+Quarantine: an item that kills its worker (out of memory, an endless loop) must not kill one after the other.
+A start without an end is counted until a run ends. After MAX_STARTS the item gets one more lease,
+`quarantined`, to report that, and then none until `retry`. From the third start on, such items run one at a
+time, so that items that only ran next to the culprit can finish. If Redis loses its data, counting starts
+from zero.
 """
 
 import asyncio
+import json
 import math
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -61,6 +63,7 @@ class Lease:
     item: WorkItem
     token: str
     failures: int  # in a row
+    starts: int = 0  # before, without an end
     quarantined: str = ""  # why, or "the worker died": run it only to report that
     key: str = ""  # of the token in Redis, which expires with the lease
     since: float = 0  # milliseconds, by Redis' clock
@@ -71,8 +74,7 @@ class Wake(NamedTuple):
     """Why an item is woken. Versions are compared within a kind: a worker can see one kind later."""
 
     item: WorkItem
-    kind: str  # of the object that changed
-    version: float  # its resourceVersion; inf: unknown
+    versions: Mapping[str, float]  # resourceVersions of changed objects, by kind; inf: unknown
     started: float  # `since` of this worker's last lease: a wake before that doesn't count; inf: none does
 
 
@@ -112,11 +114,12 @@ class Queue:
         await self._run(queue_scripts.ADD, str(item), max(seconds, 0))
 
     async def wake(self, wakes: Iterable[Wake]) -> None:
-        """Make items ready like `add`, except those that were woken, within a minute, for the same change."""
+        """Make items ready like `add`, except those woken within a minute for the same changes."""
         self._due = 0.0
         args: list[str | float] = []
         for each in wakes:
-            args += [str(each.item), each.kind, each.version, each.started]
+            versions = {kind: f"{version:.0f}" for kind, version in each.versions.items()}
+            args += [str(each.item), each.started, json.dumps(versions)]
         await self._run(queue_scripts.WAKE, *args)
 
     async def get(self, *, wait: float = MAX_BLOCK_SECONDS) -> Lease | None:
@@ -233,11 +236,19 @@ class Queue:
             raise
         if not isinstance(found, list):
             return found
-        item, why = WorkItem.parse(text(found[0])), text(found[2])
-        quarantined, key = _read(why).why if why else "", self.lease_key(item)
-        since, waited = float(found[3]), max(float(found[4]) / 1000, 0)
-        self._due = monotonic() + float(found[5])
-        return Lease(item, token, int(found[1]), quarantined, key=key, since=since, waited=waited)
+        name, failures, starts, why, since, waited, pause = found
+        self._due = monotonic() + float(pause)
+        item = WorkItem.parse(text(name))
+        return Lease(
+            item,
+            token,
+            failures,
+            starts,
+            _read(text(why)).why if why else "",
+            key=self.lease_key(item),
+            since=float(since),
+            waited=max(float(waited) / 1000, 0),
+        )
 
     def _taking(self, token: str) -> tuple[str, str, float, int]:
         if self._again <= monotonic():
@@ -245,7 +256,7 @@ class Queue:
         return self._worker, token, self._lease, self._most_starts
 
     def _finished(self, lease: Lease, again_after: float | None) -> tuple[str, str, str | float, int, int]:
-        now, is_odd = monotonic(), lease.failures or int(bool(lease.quarantined))
+        now, is_odd = monotonic(), int(bool(lease.failures or lease.starts or lease.quarantined))
         if again_after is None:
             return str(lease.item), lease.token, "", is_odd, 0
         due = now + max(again_after, 0)

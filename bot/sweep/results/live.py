@@ -46,9 +46,10 @@ READING_POINTS = 500  # of one curve
 
 # Returns whether each reading is due, and the last one. A pipeline takes the client twice the CPU time.
 _LOOK = """
-local due = redis.call('SET', KEYS[1], 1, 'NX', 'EX', ARGV[1])
-local soon = redis.call('SET', KEYS[2], 1, 'NX', 'EX', ARGV[2])
-return {due, soon, redis.call('GET', KEYS[3])}
+local due, soon, last = unpack(redis.call('MGET', unpack(KEYS)))
+due = not due and redis.call('SET', KEYS[1], 1, 'EX', ARGV[1])
+soon = not soon and redis.call('SET', KEYS[2], 1, 'EX', ARGV[2])
+return {due, soon, last}
 """
 _READING, _LOG = late_adapter(LiveReading), late_adapter(LogCurve)
 T = TypeVar("T")

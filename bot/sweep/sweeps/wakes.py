@@ -158,10 +158,9 @@ class Wakes:
         start followed on a wake for them, the reconcile was too early.
         """
         return [
-            Wake(WorkItem.sweep(sweep), kind, version, math.inf if self.leads else started)
+            Wake(WorkItem.sweep(sweep), versions, math.inf if self.leads else started)
             for sweep, versions in found.items()
             for _, started in [self._started.get(sweep, _NEVER)]
-            for kind, version in versions.items()
         ]
 
     async def _concerned(self, due: Mapping[Group, _Pending]) -> dict[str, Mapping[str, float]]:

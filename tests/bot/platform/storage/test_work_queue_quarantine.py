@@ -115,14 +115,14 @@ async def test_items_beside_a_crashing_one_are_not_quarantined(queue, redis):
 async def test_suspect_beside_a_running_suspect_waits_a_second(queue, redis):
     for item in ("a", "b"):
         await queue.add(sweep(item))
-        await redis.hset("sweepbot:queue:starts", item, 3)
+        await redis.hset("sweepbot:queue:starts", item, 2)
     lease = await got(queue, wait=0)
     second, _ = await redis.time()
     assert await queue.get(wait=0) is None
     assert await redis.zscore("sweepbot:queue:delayed", "b") >= (second + 1) * 1000
     await queue.done(lease)
     await queue.add(sweep("b"))
-    for _ in range(MAX_STARTS - 3):
+    for _ in range(MAX_STARTS - 2):
         await crash(queue, redis, "b")
     lease = await got(queue, wait=0)
     assert lease.quarantined, "the wait forgets no start"
