@@ -72,11 +72,12 @@ def _read_each(objs: Sequence[Manifest], read: Callable[..., Read], *arguments: 
     if not isinstance(objs, CachedList):
         return ReadOnce([read_once(read, obj, *arguments) for obj in objs])
     # Of hundreds, all but one are mostly known: a call for each would take longer than the rest.
-    known = [obj.readings.get(read) for obj in cast("list[CachedObject]", objs)]
     return ReadOnce(
         [
-            each[1] if each and each[0] == arguments else read_once(read, obj, *arguments)
-            for obj, each in zip(objs, known, strict=True)
+            each[1]
+            if (each := obj.readings.get(read)) and each[0] == arguments
+            else read_once(read, obj, *arguments)
+            for obj in cast("list[CachedObject]", objs)
         ]
     )
 

@@ -1,9 +1,10 @@
 """Read a pod's status. Only pods show whether a trial is running: Katib reports it earlier."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from operator import attrgetter
 
 from k8s.objects import Manifest, condition, parse_time, read_each, read_once
 from k8s.trial_kinds import JOB, TRAIN_JOB, job_of_pod, owner_of, pod_index, training_container
@@ -40,6 +41,7 @@ class Pod:
     disruption: tuple[str, str] = ("", "")  # reason and message of DisruptionTarget
     disrupted_at: datetime | None = None
     init_failed: str = ""  # the name of the init container that failed: the others never start
+    place: tuple[str, bool] = field(default=("", True), compare=False, repr=False)  # among a trial's pods
 
     @cached_property
     def running(self) -> bool:
@@ -67,10 +69,8 @@ def read_trial_pods(pods: Sequence[Manifest], jobs: Sequence[Manifest]) -> Itera
     train_jobs, read = read_once(_train_jobs, jobs), read_each(read_trial_pod, pods)
     if train_jobs:
         read = tuple(_of_train_job(pod, obj, train_jobs) for obj, pod in zip(pods, read, strict=True))
-    # A suggestion's pod has the experiment's labels, too.
-    found = [each for each in zip(pods, read, strict=True) if each[1].job]
-    found.sort(key=lambda each: (each[0]["metadata"].get("creationTimestamp", ""), not each[1].finished))
-    return [pod for _, pod in found]
+    # A suggestion's pod has the experiment's labels, too. C's loops, because a long sweep has hundreds.
+    return sorted(filter(attrgetter("job"), read), key=attrgetter("place"))
 
 
 def _of_train_job(pod: Pod, obj: Manifest, train_jobs: Mapping[str, Manifest]) -> Pod:
@@ -96,6 +96,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
     began = parse_time((running or over or {}).get("startedAt"))
     ended = parse_time(over.get("finishedAt")) if over else None
     disruption, refused = condition(obj, "DisruptionTarget"), condition(obj, "PodScheduled", "False")
+    finished = status.get("phase") in {"Succeeded", "Failed"}
     return Pod(
         name=meta["name"],
         uid=meta.get("uid", ""),
@@ -104,7 +105,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         job_uid=owner_of(obj).get("uid", ""),
         container=container,
         node=obj.get("spec", {}).get("nodeName", ""),
-        finished=status.get("phase") in {"Succeeded", "Failed"},
+        finished=finished,
         scheduled=parse_time(condition(obj, "PodScheduled").get("lastTransitionTime")),
         running_since=began if running else None,
         began=began,
@@ -120,6 +121,7 @@ def read_pod(obj: Manifest, container: str) -> Pod:
         disruption=(disruption.get("reason", ""), disruption.get("message", "")),
         disrupted_at=parse_time(disruption.get("lastTransitionTime")),
         init_failed=_init_failed(status),
+        place=(meta.get("creationTimestamp", ""), not finished),
     )
 
 

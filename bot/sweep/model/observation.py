@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Self, TypeVar
 
 from bot.core.commands import Command
@@ -220,13 +221,7 @@ class _SortedPods:
 
 
 def _sorted(pods: Sequence[Pod]) -> _SortedPods:
-    """Sort them in one pass: after each change, a long sweep's hundreds are another list."""
-    running, notable, exited = list[str](), list[Pod](), list[Pod]()
-    for pod in pods:
-        if pod.running:
-            running.append(pod.job)
-        if pod.notable:
-            notable.append(pod)
-        if pod.exit:
-            exited.append(pod)
-    return _SortedPods(frozenset(running), tuple(notable), tuple(exited))
+    """Sort them by C's loops: after each change, a long sweep's hundreds are another list."""
+    running = frozenset(map(attrgetter("job"), filter(attrgetter("running"), pods)))
+    notable, exited = filter(attrgetter("notable"), pods), filter(attrgetter("exit"), pods)
+    return _SortedPods(running, tuple(notable), tuple(exited))

@@ -83,14 +83,14 @@ def _sorted(names: set[str], before: tuple[str, ...]) -> tuple[str, ...]:
 def _running(sweep: SweepRecord, seen: Observation) -> frozenset[str]:
     """Return the trials that run, on all of their nodes, and aren't being stopped."""
     suspended = {job.name for job in _of_uids(disrupted_jobs(sweep, seen), seen)} | seen.incomplete
-    suspended |= read_once(_suspended, seen.jobs)
+    suspended |= read_once(names_of_suspended, seen.jobs)
     if any(pod.running and (pod.deleted or pod.disruption[0]) for pod in seen.notable_pods):
         up = {pod.job for pod in seen.pods if pod.running and not pod.deleted and not pod.disruption[0]}
         return frozenset(up - suspended)
     return seen.running - suspended
 
 
-def _suspended(jobs: Sequence[Job]) -> frozenset[str]:
+def names_of_suspended(jobs: Sequence[Job]) -> frozenset[str]:
     return frozenset(job.name for job in jobs if job.suspended)
 
 

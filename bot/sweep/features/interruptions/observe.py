@@ -18,12 +18,17 @@ from bot.sweep.features.interruptions.causes import (
     queue_interruption,
     worker_interruption,
 )
-from bot.sweep.features.interruptions.decide import MAX_REPORTS_LOST, MAX_RESTARTS, with_disruptions
+from bot.sweep.features.interruptions.decide import (
+    MAX_REPORTS_LOST,
+    MAX_RESTARTS,
+    names_of_suspended,
+    with_disruptions,
+)
 from bot.sweep.features.interruptions.state import Interruption, InterruptionsSeen, InterruptionState
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.progress import PULL_FAILURES
 from k8s.jobs import Job
-from k8s.objects import SWEEP_LABEL
+from k8s.objects import SWEEP_LABEL, read_once
 from k8s.pods import Pod, read_trial_pods
 
 MAX_PULL_ERROR = 1_000  # characters that the record keeps
@@ -50,7 +55,8 @@ async def _interruptions(
     sweep: SweepRecord, plan: SweepPlan, seen: Observation, clients: SweepClients
 ) -> list[Interruption]:
     ran = seen.live_names.intersection(sweep.of(InterruptionState).ran)
-    stopped = [job for job in seen.active_jobs if job.suspended and job.name in ran]
+    names = ran & read_once(names_of_suspended, seen.jobs)
+    stopped = [job for job in seen.active_jobs if job.name in names] if names else []
     suspended = await _of_suspended(stopped, plan.experiment_ref.namespace, clients)
     if plan.nodes == 1:  # its Job replaces a pod that is gone
         return [*suspended, *_of_pods(ran, seen), *of_collectors(sweep, plan, seen)]
