@@ -225,10 +225,13 @@ async def test_payload_goes_to_one_of_several_connections(slack: Slack) -> None:
         one_too_many = await session.ws_connect(await opened(slack))
         assert (await one_too_many.receive_json())["reason"] == "too_many_websockets"
 
-        receiving = [asyncio.create_task(socket.receive_json()) for socket in sockets]
-        await slack.command("ada", "sweeps", "/sweep", "")
-        await asyncio.wait(receiving, return_when=asyncio.FIRST_COMPLETED)
-        assert len([task for task in receiving if task.done()]) == 1
+        receiving = {asyncio.create_task(socket.receive_json()): socket for socket in sockets}
+        answering = asyncio.create_task(slack.command("ada", "sweeps", "/sweep", ""))
+        [received], _ = await asyncio.wait(receiving, return_when=asyncio.FIRST_COMPLETED)
+        ack = {"envelope_id": received.result()["envelope_id"], "payload": {"text": "Here"}}
+        await receiving[received].send_json(ack)
+        assert await answering == "Here"
+        assert [task for task in receiving if task.done()] == [received]
         await slack.sockets.drop()
         await asyncio.gather(*receiving, return_exceptions=True)
 
