@@ -146,7 +146,7 @@ async def test_connection_of_a_client_that_reads_no_response_is_closed(http, mon
 async def test_connection_of_a_client_that_reads_slowly_stays_open(http, monkeypatch):
     monkeypatch.setattr("handlers.http_connection.HEADERS_TIMEOUT", 0.5)
     monkeypatch.setattr("handlers.http_connection.MIN_READ", 1)
-    size = 2**24
+    size = 2**23
 
     async def large():
         return b"x" * size
