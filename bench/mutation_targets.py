@@ -314,7 +314,7 @@ EQUIVALENT = {
         "bot/platform/storage/work_queue.py",
         "if self._again < monotonic():",
     ): "two readings of the clock are hardly ever equal",
-    ("bot/platform/storage/work_queue.py", "self._due = monotonic() - float(found[5])"): "looks once more",
+    ("bot/platform/storage/work_queue.py", "self._due = monotonic() - float(pause)"): "looks once more",
     (
         "bot/platform/storage/work_queue.py",
         "return str(lease.item), lease.token, due - now, is_odd, int(self._looks < due - 0.01)",
