@@ -47,19 +47,17 @@ async def test_worker_stopping_releases_an_unfinished_item(queue, runs, redis, w
     assert (lease.item.key, lease.failures, runs.ended) == (SWEEP, 0, [])
 
 
-async def test_item_runs_with_the_handler_of_its_kind_and_its_delay(queue, runs, wait_until):
+async def test_item_runs_with_the_handler_of_its_kind_and_its_delay(queue, runs):
     done = []
 
     async def busy(key):
         done.append(key)
+        stop.set()
         raise RetryAfterError("Slack asks to wait 30 s", 30)
 
     worker, stop = Worker(queue, 1, {ItemKind.SWEEP: runs, ItemKind.IDLE_GPUS: keyed(busy)}), asyncio.Event()
-    running = asyncio.create_task(worker.run(stop))
     await queue.add(WATCH)
-    await wait_until(lambda: done, "it has run")
-    stop.set()
-    await running
+    await worker.run(stop)
     assert (done, runs.started) == ([WATCH.key], [])
     assert await queue.get(wait=0) is None  # not before Slack accepts messages
 
@@ -223,11 +221,13 @@ async def test_only_errors_of_the_sweep_are_permanent(queue, monkeypatch, wait_u
     assert failed == [permanent]
 
 
-async def test_busy_worker_needs_one_round_trip_per_item(queue, trips, wait_until):
+async def test_busy_worker_needs_one_round_trip_per_item(queue, trips):
     counts = []
 
     async def handle(lease):
         counts.append(len(trips))
+        if len(counts) == 20:
+            running.stop.set()  # before it waits for another item
 
     for _ in range(2):  # the first time loads the scripts
         for number in range(20):
@@ -235,8 +235,6 @@ async def test_busy_worker_needs_one_round_trip_per_item(queue, trips, wait_unti
         counts.clear()
         trips.clear()
         running = Running(queue, handle, places=1)
-        await wait_until(lambda: len(counts) == 20, "all have run")
-        running.stop.set()
         await running.task
     assert counts == list(range(1, 21))
 
