@@ -1,4 +1,6 @@
-"""The command `setup`, which writes the folder that installs Sweepbot on a cluster, and can install it."""
+"""The command `setup`, which asks, writes the folder that installs Sweepbot on a cluster, unless that would
+replace other files, and runs its commands (`--apply`).
+"""
 
 import argparse
 import asyncio
