@@ -1,5 +1,5 @@
-"""The command `setup`, which asks, writes the folder that installs Sweepbot on a cluster, unless that would
-replace other files, and runs its commands (`--apply`).
+"""The command `setup`, which asks its questions, shows the files that install Sweepbot on a cluster, asks
+before it writes or replaces them, and runs its commands (`--apply`).
 """
 
 import argparse
