@@ -1,5 +1,5 @@
-"""Say why a pod waits, from the scheduler's message (GPUs, CPU, taints, labels, volumes) or its container's
-(image pull, start), as a `Diagnosis`. Rules return it, those of this room and of others. Pure.
+"""Say why a pod waits, from the scheduler's message (GPUs, CPU, taints, labels, volumes), or that its image isn't
+pulled (why: `rules_startup`), as a `Diagnosis`. Rules return it, those of this room and of others. Pure.
 """
 
 import re

@@ -1,5 +1,5 @@
 """Why a first trial that has a node doesn't start training (rules R8 to R12, R23, and R26): mounts, network,
-devices, image pulls, a missing command, a dead node. Pure.
+devices, image pulls (by the kubelet's message), a missing command, a dead node. Pure.
 """
 
 import re

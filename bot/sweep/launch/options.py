@@ -1,5 +1,5 @@
-"""The options of a new sweep: values with their limits, help, fields of the form, and the words that mean
-them in a sentence. Pure.
+"""The options of a new sweep: how each is written (`max_hours=2h`), limits, help, fields of the form, and the
+words that mean it in a sentence. Pure.
 """
 
 import re

@@ -1,5 +1,5 @@
 """Post an ended sweep's results into its thread: the end with the table of the best trials, then the picture,
-results.csv, and best.yaml.
+results.csv, and best.yaml, with the command in its head.
 """
 
 import asyncio
