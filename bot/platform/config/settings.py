@@ -1,5 +1,5 @@
-"""Read the settings from the environment: URLs, images, intervals, days until deletions, and secrets, with those
-of registries' logins, which are masked; say which one is missing or invalid.
+"""Read the settings from the environment: URLs, images, intervals, days until deletions, and secrets, with
+those of registries' logins, which are masked; say which one is missing or invalid.
 
 People and policy come from the YAML file that SWEEPBOT_CONFIG names. `make reference` writes
 .env.example and the environment reference in docs/configuration.md from the descriptions here.

@@ -1,5 +1,5 @@
-"""Say which command a sentence means, with which sweep, branch, space, and options, or that it is chat, without
-its struck-through parts; refuse to change what a running sweep keeps, such as `gpus=`. Pure.
+"""Say which command a sentence means, with which sweep, branch, space, and options, or that it is chat,
+without its struck-through parts; refuse to change what a running sweep keeps, such as `gpus=`. Pure.
 """
 
 import re
