@@ -73,7 +73,7 @@ class CapacityMeasurer:
         for namespace in dict.fromkeys((*known, *(one.namespace for one in requests))):
             local += await self._listed("LocalQueue", namespace) or ()
             workloads += map(read_workload, await self._listed("Workload", namespace, unfinished) or ())
-        return read_queues(local, above, workloads)
+        return read_queues(local, above, workloads, await self._listed("Cohort", "") or ())
 
     async def _listed(
         self, kind: str, namespace: str, only: Callable[[Manifest], bool] | None = None
