@@ -77,6 +77,8 @@ def _steered(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
         return ()
     if seen.open and sweep.draining:
         return (engine.drain(plan, experiment, now),)
+    if not seen.cached and (labels := engine.relabeled(plan, experiment)):
+        return (labels,)
     steers = (each.steer(sweep, plan, experiment, seen, now) for each in FEATURES if each.steer)
     patch = next((patch for patch in steers if patch), None) or _more_trials(sweep, plan, experiment)
     return (patch,) if patch else ()
