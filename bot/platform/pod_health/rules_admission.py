@@ -38,6 +38,7 @@ OPERATORS = {
         "kubeflow-trainer-controller-manager jobset-controller-manager",
     ),
 }
+KATIB_SERVICE = re.compile(r"//katib-controller\.([a-z0-9-]{1,63})\.svc[:/]")
 KUEUE_SERVICE = re.compile(r"//kueue-webhook-service\.([a-z0-9-]{1,63})\.svc[:/]")
 # What the API server says of a pod that it refuses, and what that is in words
 REFUSALS = (
@@ -250,11 +251,13 @@ def webhook_away(words: str, what: str = "every pod in this namespace") -> tuple
     text = f"The webhook `{hook[1]}` isn't responding, so Kubernetes rejects {what}."
     if not hook[1].endswith(".katib.kubeflow.org"):
         return text, "Ask an admin to restore the webhook; the pod then starts without further action."
-    return text, f"Ask an admin to restore Katib, such as by `{katib_restart('kubeflow')}`."
+    katib = KATIB_SERVICE.search(words)
+    restart = katib_restart(katib[1] if katib else "kubeflow")
+    return text, f"Ask an admin to restore Katib, such as by `{restart}`."
 
 
-def katib_restart(namespace: str) -> str:
-    """Return shell commands that start katib-controller again.
+def katib_restart(namespace: str, controller: str = "deployment") -> str:
+    """Return shell commands that start katib-controller, a `deployment` or a `statefulset`, again.
 
     Stock manifests label Katib's own namespace, too. While the label is there and no controller answers,
     the webhook rejects the pod of a new one.
@@ -263,11 +266,10 @@ def katib_restart(namespace: str) -> str:
         f"kubectl label namespace {namespace} {INJECTION_LABEL}",
         f"kubectl -n {namespace} rollout",
     )
-    deployment = "deployment katib-controller"
     steps = (
         f"{label}-",
-        f"{rollout} restart {deployment}",
-        f"{rollout} status {deployment}",
+        f"{rollout} restart {controller} katib-controller",
+        f"{rollout} status {controller} katib-controller",
         f"{label}=enabled",
     )
     return " && ".join(steps)

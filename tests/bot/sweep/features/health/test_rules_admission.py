@@ -307,6 +307,16 @@ def refused(message, **known):
             ),
         ),
         (
+            real_messages.KATIB_AWAY.replace("katib-controller.kubeflow.", "katib-controller.katib."),
+            (
+                "webhook",
+                NO_ANSWER.format("mutator.pod.katib.kubeflow.org"),
+                RESTORE_KATIB.replace("namespace kubeflow", "namespace katib").replace(
+                    "-n kubeflow", "-n katib"
+                ),
+            ),
+        ),
+        (
             real_messages.KATIB_AWAY.replace("mutator.pod.katib.kubeflow.org", "policy.kyverno.svc"),
             (
                 "webhook",
