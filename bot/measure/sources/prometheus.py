@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +25,10 @@ Values = Mapping[float, float]  # by Unix seconds
 
 SAMPLE_MAX_AGE = timedelta(minutes=10)
 TOO_LONG = "too long query", "err-mimir-max-query-expression-size-bytes"  # in their errors
+# Parameters of Thanos and VictoriaMetrics. Others ignore them, but Google's Managed Prometheus refuses requests
+# with them: `Unknown name "nocache": Cannot bind query parameter.`
+EXTENSIONS = ("max_source_resolution", "nocache")
+REFUSED = re.compile(rf"(?i)(?:unknown|unrecognized|unsupported)[^.;]{{0,40}}\b(?:{'|'.join(EXTENSIONS)})\b")
 LONGEST_QUERY = 16384  # bytes; what VictoriaMetrics takes by default (-search.maxQueryLen)
 
 
@@ -70,6 +75,7 @@ class Prometheus:
     """Client of Prometheus, Thanos, Mimir, or VictoriaMetrics. Methods raise NoGpuDataError."""
 
     _longest = math.inf  # bytes of a query that this server takes
+    _extended = True  # until it refuses EXTENSIONS
 
     def __init__(self, url: str, token: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -149,11 +155,17 @@ class Prometheus:
         # Servers keep answers for a range, but an hour's last samples can come later. Without `nocache`,
         # VictoriaMetrics would also answer for half a minute ago instead of now.
         data, headers = {**form, "nocache": "1"}, {"Cache-Control": "no-store"}
+        if not (extended := self._extended):
+            data = {name: value for name, value in data.items() if name not in EXTENSIONS}
         try:
             async with self._web.post(url, data=data, headers=headers) as answer:
-                return answer.status, await answer.read()
+                status, body = answer.status, await answer.read()
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
             raise _unreachable(error) from error
+        if extended and status == 400 and REFUSED.search(body.decode(errors="replace")):
+            self._extended = False
+            return await self._post(url, form)
+        return status, body
 
 
 def parts_of(query: Callable[..., str], names: Collection[str] | None, longest: float) -> list[str]:

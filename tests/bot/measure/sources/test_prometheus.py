@@ -71,6 +71,24 @@ async def test_query_rows_have_labels_and_nan_is_none_and_no_answer_is_an_error(
     await client.close()
 
 
+async def test_server_that_refuses_other_parameters_gets_only_those_of_prometheus(toy: Any) -> None:
+    """As Google's Managed Prometheus, by its words for a parameter of Thanos (pyrra-dev/pyrra#1063)."""
+    start, asked = toy
+
+    def answer(query: str) -> web.Response:
+        if unknown := {*asked[-1][1]} - {"query", "time", "timeout", "start", "end", "step"}:
+            name = (
+                f'Invalid JSON payload received. Unknown name "{min(unknown)}": Cannot bind query parameter.'
+            )
+            return web.json_response({"error": {"code": 400, "message": name}}, status=400)
+        return vector("0.5")
+
+    client = await start(answer)
+    for _ in range(2):
+        assert await client.query("up", AT) == [Row({"pod": "0"}, 0.5)]
+    assert ["nocache" in form for _, form in asked] == [True, False, False]
+
+
 @pytest.mark.parametrize(
     ("status", "text", "reported"),
     [
