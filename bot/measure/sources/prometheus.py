@@ -25,8 +25,8 @@ Values = Mapping[float, float]  # by Unix seconds
 
 SAMPLE_MAX_AGE = timedelta(minutes=10)
 TOO_LONG = "too long query", "err-mimir-max-query-expression-size-bytes"  # in their errors
-# Parameters of Thanos and VictoriaMetrics. Others ignore them, but Google's Managed Prometheus refuses requests
-# with them: `Unknown name "nocache": Cannot bind query parameter.`
+# Parameters of Thanos and VictoriaMetrics. Others ignore them, but Google's Managed Prometheus refuses these
+# requests: `Unknown name "nocache": Cannot bind query parameter.`
 EXTENSIONS = ("max_source_resolution", "nocache")
 REFUSED = re.compile(rf"(?i)(?:unknown|unrecognized|unsupported)[^.;]{{0,40}}\b(?:{'|'.join(EXTENSIONS)})\b")
 LONGEST_QUERY = 16384  # bytes; what VictoriaMetrics takes by default (-search.maxQueryLen)
