@@ -39,6 +39,7 @@ class Workload:
     gpus: int = 0
     devices: Mapping[str, int] = field(default_factory=dict)  # of all pods, such as GPUs, by resource
     active: bool = True
+    reserved: bool = False  # it has quota; admission checks can keep it from starting
     admitted: bool = False
     finished: bool = False
     created: datetime | None = None
@@ -75,7 +76,8 @@ def read_workload(obj: Manifest) -> Workload:
         gpus=sum(size for name, size in devices.items() if GPU_RESOURCE.fullmatch(name)),
         devices=devices,
         active=spec.get("active", True),
-        admitted=found.get("Admitted", reserved).get("status") == "True",
+        reserved=reserved.get("status") == "True",
+        admitted=found.get("Admitted", {}).get("status") == "True",
         finished=found.get("Finished", {}).get("status") == "True",
         created=parse_time(meta.get("creationTimestamp")),
         waits=reserved.get("message", "") if reserved.get("status") == "False" else "",
@@ -90,12 +92,6 @@ def read_workload(obj: Manifest) -> Workload:
 def unfinished(obj: Manifest) -> bool:
     """Return whether a Workload hasn't finished. Kueue keeps finished ones with their Jobs, for days."""
     return "Finished" not in true_conditions(obj)
-
-
-def fits_quota(workload: Workload) -> bool:
-    """Return whether a Workload waits for quota that it can get at some time."""
-    never = "maximum capacity" in workload.waits and not has_fitting_flavor(workload.waits)
-    return workload.waiting and workload.active and not never
 
 
 def has_fitting_flavor(words: str) -> bool:

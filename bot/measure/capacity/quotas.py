@@ -14,7 +14,8 @@ from datetime import datetime
 
 from bot.core.pace import CapacityRequest, FreeCapacity
 from bot.measure.capacity.nodes import WAIT_THRESHOLD
-from k8s.kueue import Workload, fits_quota
+from bot.platform.pod_health.queue_words import fits_quota
+from k8s.kueue import Workload
 from k8s.nodes.gpu_pods import GpuPod, is_placeholder
 from k8s.objects import Manifest
 from k8s.quantities import any_amount
@@ -110,7 +111,7 @@ def held_on_nodes(request: CapacityRequest, queues: Queues, reserved: Iterable[G
 
 def _waits(workload: Workload, now: datetime) -> bool:
     old = workload.created is not None and now - workload.created >= WAIT_THRESHOLD
-    return old and fits_quota(workload) and not is_placeholder(workload.job)
+    return old and not workload.reserved and fits_quota(workload) and not is_placeholder(workload.job)
 
 
 def _root_of(workload: Workload, queues: Queues) -> str:

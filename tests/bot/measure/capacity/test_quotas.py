@@ -204,9 +204,11 @@ def test_queue_yields_to_its_cohort_only_what_it_borrows(borrowed, short):
         replace(OTHER, active=False),
         replace(OTHER, created=NOW),
         replace(OTHER, waits="previously considered podsets requests (0) > maximum capacity (2)"),
+        replace(OTHER, waits="resource cpu unavailable in ClusterQueue"),
+        replace(OTHER, reserved=True),
         replace(OTHER, sweep="yields"),
     ],
-    ids=["lower priority", "held", "new", "never fits", "gives way itself"],
+    ids=["lower priority", "held", "new", "never fits", "no quota", "has its quota", "gives way itself"],
 )
 def test_capacity_ignores_waiting_workloads_that_this_sweep_cannot_help(waits):
     workloads = [MINE, replace(MINE, priority=0), waits]
