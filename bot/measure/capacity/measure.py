@@ -19,6 +19,7 @@ from k8s.api.errors import ApiError
 from k8s.kueue import Workload, read_workload, unfinished
 from k8s.nodes.devices import Devices, with_devices
 from k8s.nodes.gpu_pods import GpuPod, is_placeholder
+from k8s.nodes.gpus import GPU_RESOURCE
 from k8s.nodes.listed import list_devices, list_gpu_pods
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL, Manifest
 
@@ -124,7 +125,7 @@ class CapacityMeasurer:
         now: datetime,
     ) -> FreeCapacity:
         found = []
-        if nodes is not None:
+        if nodes is not None and GPU_RESOURCE.fullmatch(request.resource):  # of others, no pods are known
             held = held_on_nodes(request, queues, reserved) if request.queue and queues else {}
             found.append(capacity_on_nodes(request, nodes, yielding, self._who, now, held))
         if request.queue and queues:

@@ -59,20 +59,24 @@ def capacity_in_queue(
     own = queues.above.get(queues.cluster_queue.get((request.namespace, request.queue), ""))
     if own is None or (free := _unused(own, request.resource, queues)) is None:
         return None
+
+    def wanted(workload: Workload) -> int:
+        return workload.devices.get(request.resource, 0)
+
     size = request.gpus * request.pods
     old = [w for w in queues.workloads if _waits(w, now)]
     mine = [w for w in queues.workloads if w.sweep == request.sweep and not w.finished]
     rank = max((w.priority for w in mine), default=0)
-    others = [w for w in old if w.sweep not in {request.sweep, *yielding} and w.priority >= rank and w.gpus]
-    queue = own["metadata"]["name"]
-    near = [w for w in others if queues.cluster_queue.get((w.namespace, w.queue)) == queue]
-    far = [w for w in others if w not in near and _root_of(w, queues) == _root(own, queues) != ""]
-    requested = sum(w.gpus for w in near) + min(
-        _used(own, request.resource, "borrowed"), sum(w.gpus for w in far)
-    )
-    who = max([*near, *far], key=lambda w: w.gpus, default=None) if requested else None
+    ours = {request.sweep, *yielding}
+    others = [w for w in old if wanted(w) and w.sweep not in ours and w.priority >= rank]
+    queue, root = own["metadata"]["name"], _root(own, queues)
+    near = [w for w in others if _queue_of(w, queues) == queue]
+    far = [w for w in others if _queue_of(w, queues) != queue and _root_of(w, queues) == root != ""]
+    borrowed = _used(own, request.resource, "borrowed")
+    requested = sum(map(wanted, near)) + min(borrowed, sum(map(wanted, far)))
+    who = max([*near, *far], key=wanted, default=None) if requested else None
     short = max(0, requested - sum(free))
-    free[0] += sum(w.devices.get(request.resource, 0) for w in _held_for(request, queues))
+    free[0] += sum(map(wanted, _held_for(request, queues)))
     left = 0 if requested else sum(each // size for each in free)
     return FreeCapacity(
         at=now,
@@ -114,8 +118,12 @@ def _waits(workload: Workload, now: datetime) -> bool:
     return old and not workload.reserved and fits_quota(workload) and not is_placeholder(workload.job)
 
 
+def _queue_of(workload: Workload, queues: Queues) -> str:
+    return queues.cluster_queue.get((workload.namespace, workload.queue), "")
+
+
 def _root_of(workload: Workload, queues: Queues) -> str:
-    name = queues.cluster_queue.get((workload.namespace, workload.queue), "")
+    name = _queue_of(workload, queues)
     return _root(queues.above[name], queues) if name in queues.above else ""
 
 

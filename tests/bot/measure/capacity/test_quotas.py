@@ -28,7 +28,9 @@ MINE = Workload(
     admitted=True,
     priority=100,
 )
-OTHER = replace(MINE, name="w1", sweep="other", gpus=4, admitted=False, created=NOW - WAIT_THRESHOLD)
+OTHER = replace(
+    MINE, name="w1", sweep="other", devices={GPU: 4}, admitted=False, created=NOW - WAIT_THRESHOLD
+)
 HELD = replace(MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000)
 
 
@@ -182,7 +184,7 @@ def test_workload_lacks_only_the_quota_that_it_waits_for():
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 1, "other", 4)
     found = free(a_queue(used=2), workloads=[MINE, OTHER])
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 0, "", 0)
-    found = free(a_queue(used=8), workloads=[MINE, replace(OTHER, sweep="small", gpus=1), OTHER])
+    found = free(a_queue(used=8), workloads=[MINE, replace(OTHER, sweep="small", devices={GPU: 1}), OTHER])
     assert (found.to_yield, found.who, found.requested) == (3, "other", 5)
     mine = replace(OTHER, sweep="mine")
     assert free(a_queue(used=8), workloads=[MINE, mine, mine, OTHER]).waiting == 2
@@ -206,9 +208,19 @@ def test_queue_yields_to_its_cohort_only_what_it_borrows(borrowed, short):
         replace(OTHER, waits="previously considered podsets requests (0) > maximum capacity (2)"),
         replace(OTHER, waits="resource cpu unavailable in ClusterQueue"),
         replace(OTHER, reserved=True),
+        replace(OTHER, devices={"nvidia.com/mig-1g.5gb": 4}),
         replace(OTHER, sweep="yields"),
     ],
-    ids=["lower priority", "held", "new", "never fits", "no quota", "has its quota", "gives way itself"],
+    ids=[
+        "lower priority",
+        "held",
+        "new",
+        "never fits",
+        "no quota",
+        "has its quota",
+        "other GPUs",
+        "gives way itself",
+    ],
 )
 def test_capacity_ignores_waiting_workloads_that_this_sweep_cannot_help(waits):
     workloads = [MINE, replace(MINE, priority=0), waits]
