@@ -100,12 +100,12 @@ def has_fitting_flavor(words: str) -> bool:
 
 
 def queue_order(workloads: Iterable[Workload]) -> list[Workload]:
-    """Return the waiting Workloads in the order in which Kueue tries them: by priority, then by creation.
+    """Return those that wait for quota in the order in which Kueue tries them: by priority, then by creation.
 
     A preempted Workload keeps its place. One that ran into a timeout goes to the end, which isn't read here:
     Kueue's own order comes from its visibility API.
     """
-    waiting = [each for each in workloads if each.waiting and each.active]
+    waiting = [each for each in workloads if each.waiting and each.active and not each.reserved]
     return sorted(waiting, key=lambda w: (-w.priority, str(w.created), w.name))
 
 
