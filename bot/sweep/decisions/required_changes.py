@@ -77,10 +77,10 @@ def _steered(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
         return ()
     if seen.open and sweep.draining:
         return (engine.drain(plan, experiment, now),)
-    if not seen.cached and (labels := engine.relabeled(plan, experiment)):
-        return (labels,)
     steers = (each.steer(sweep, plan, experiment, seen, now) for each in FEATURES if each.steer)
     patch = next((patch for patch in steers if patch), None) or _more_trials(sweep, plan, experiment)
+    if patch is None and not seen.cached:  # a cache has no labels of people
+        patch = engine.relabeled(plan, experiment)
     return (patch,) if patch else ()
 
 

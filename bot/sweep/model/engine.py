@@ -124,7 +124,8 @@ def relabeled(plan: SweepPlan, experiment: Experiment) -> Patch | None:
     """Restore labels that someone removed; Katib copies them to new trials. None if all are there."""
     found, wanted = experiment.raw["metadata"].get("labels") or {}, plan.experiment["metadata"]["labels"]
     lost = {label: value for label, value in wanted.items() if label not in found}
-    return Patch(ref=plan.experiment_ref, body={"metadata": {"labels": lost}}) if lost else None
+    body = {"metadata": {"labels": lost}}
+    return Patch(ref=plan.experiment_ref, body=body, optional=True) if lost else None
 
 
 def limit(
