@@ -1,4 +1,5 @@
-"""Check what trials need of a cluster: permissions, namespaces, Katib, machines, a default StorageClass.
+"""Check what trials need of a cluster: permissions (RBAC), namespaces, Katib's CRDs, Deployments, and
+webhooks, machines that fit profiles, a default StorageClass.
 
 What an answer means is decided in pure functions, as in the other files of checks.
 """

@@ -1,4 +1,6 @@
-"""Check Redis and what it stores, Prometheus, and the cluster's DNS."""
+"""Check Redis (version, persistence, eviction), quarantined items, sweeps of a newer Sweepbot, Prometheus
+with its series and alerts, and DNS.
+"""
 
 import asyncio
 import ipaddress

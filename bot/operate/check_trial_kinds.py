@@ -1,5 +1,5 @@
-"""Check what trials with several nodes need: a new Kubernetes as Jobs; as PyTorchJobs or TrainJobs, their
-operator, and the settings of Katib and Kueue.
+"""Check what trials need of Kubernetes' version (several nodes, the metrics reader), and PyTorchJobs or
+TrainJobs of their operator and of the settings of Katib and Kueue.
 
 Katib and Kueue read their ConfigMaps at start, and ignore kinds that aren't named there: a trial's result is
 then never seen, or it starts without quota.

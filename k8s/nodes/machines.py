@@ -1,4 +1,6 @@
-"""Decide where a pod can run: labels, taints, and what a node, or a machine of a scaled pool, has. Pure."""
+"""Decide where a pod can run, or name what keeps it away: labels, taints that don't pass, and what a node, or
+a machine of a scaled pool, has too little of. Pure.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,6 @@
-"""Measure free GPUs for all `parallel=auto` sweeps, by a few reads for the whole cluster."""
+"""Measure free GPUs for all `parallel=auto` sweeps, and those that wait to start, first come, first served,
+by a few reads for the whole cluster; name who waits for GPUs.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,6 @@
-"""Collect GPU use: one worker, under a lease, takes samples and writes each hour's figures; all can query."""
+"""Collect GPU use: one worker, under a lease, takes samples and writes each hour's figures, also of days
+before the installation, and again if incomplete; all can query.
+"""
 
 import asyncio
 import logging

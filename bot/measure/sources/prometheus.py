@@ -1,4 +1,6 @@
-"""Query Prometheus' HTTP API, and read the rows of its answers."""
+"""Query the HTTP API of Prometheus, Thanos, Mimir, or VictoriaMetrics, in parts if a query is too long, and
+read the rows of its answers; refuse incomplete ones.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,5 @@
-"""Read the settings from the environment: URLs, secrets, and intervals.
+"""Read the settings from the environment: URLs, images, intervals, days until deletions, and secrets, which
+are masked; say which one is missing or invalid.
 
 People and policy come from the YAML file that SWEEPBOT_CONFIG names. `make reference` writes
 .env.example and the environment reference in docs/configuration.md from the descriptions here.

@@ -1,4 +1,6 @@
-"""`Diagnosis`, and why a pod is waiting. Rules return it, those of this room and of others. Pure."""
+"""Say why a pod waits, from the scheduler's message (GPUs, CPU, taints, labels, volumes) or its container's
+(image pull, start), as a `Diagnosis`. Rules return it, those of this room and of others. Pure.
+"""
 
 import re
 from collections import Counter

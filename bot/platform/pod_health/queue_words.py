@@ -1,4 +1,6 @@
-"""Explain why Kueue keeps a Workload waiting. Pure."""
+"""Explain why Kueue keeps a Workload waiting, from its message: too little quota, or none at all, a stopped
+or missing queue, flavors, topology. Pure.
+"""
 
 import re
 

@@ -1,4 +1,6 @@
-"""Rules R6, R7, and R32: why the pod of a first trial can't be scheduled. Pure."""
+"""Why the pod of a first trial can't be scheduled (rules R6, R7, and R32): too large, full or tainted nodes,
+no GPUs, an autoscaler, an unbound PersistentVolumeClaim. Pure.
+"""
 
 import re
 from collections import Counter

@@ -1,4 +1,6 @@
-"""The options of a new sweep: types, help, and fields of the form. Pure."""
+"""The options of a new sweep: values with their limits, help, fields of the form, and the words that mean
+them in a sentence. Pure.
+"""
 
 import re
 from collections.abc import Callable
