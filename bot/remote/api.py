@@ -51,7 +51,7 @@ class Sweepbot(Client):
         return self.post("/sweeps", {"command": command}, key or uuid4().hex)
 
     def list(self, limit: int = PAGE, cursor: str = "", *, active: bool = False) -> Iterator[Sweep]:
-        """Yield your sweeps and all running ones, the one changed last first. `limit`: in one answer."""
+        """Yield your sweeps and all running ones, the newest first. `limit`: in one answer."""
         return self.pages("/sweeps", "sweeps", limit=limit, active=active, cursor=cursor)
 
     def show(self, sweep: str, wait: int = 0) -> Sweep:

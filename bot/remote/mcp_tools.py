@@ -82,7 +82,7 @@ class _Tools:
     async def list_sweeps(
         self, ctx: Context, active: Annotated[bool, Field(description="only those that run")] = True
     ) -> dict[str, Any]:
-        """List your sweeps and all running ones, the one changed last first."""
+        """List your sweeps and all running ones, the newest first."""
         found = await self._calls(ctx).get("/sweeps", limit=PAGE, active=str(active).lower())
         return {"sweeps": found["sweeps"], "complete": found["next"] is None}
 

@@ -1,6 +1,8 @@
 """Sweeps in the API: start, list, and show them, and give them commands, by what Slack's handlers use."""
 
 import asyncio
+import re
+from datetime import UTC
 
 from starlette.exceptions import HTTPException
 
@@ -9,6 +11,7 @@ from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
 from bot.core.record import RENAMED, Phase, SweepRecord
 from bot.core.request import Notify, SweepRequest, is_team
+from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import MAX_TEXT
 from bot.platform.config.permissions import BY_A_PERSON, denial
 from bot.platform.runtime.audit import write_entry
@@ -26,6 +29,7 @@ from handlers.sweep_commands import SWEEP, Sender, handle_command
 
 CHANGES = {each.name: each.does for each in COMMANDS if each.does and not each.does.is_read_only}
 KEY_USED = "This Idempotency-Key was used for another command. Use a new key, or repeat the same command."
+CURSOR = re.compile(rf"\d{{8}}T\d{{6}}\.\d{{6}}-{SWEEP_ID.pattern}", re.ASCII)
 UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 
 
@@ -128,18 +132,15 @@ def new_name(sweep: SweepRecord) -> str:
 
 
 async def listing(context: HandlerContext, query: ListQuery, user: str) -> SweepPage:
-    """Return a page of what `/sweep list` shows, the sweep saved last first. Raises UserError, RedisError."""
+    """Return a page of what `/sweep list` shows, the newest sweep first. Raises UserError, RedisError."""
     async with asyncio.timeout(ACK_TIMEOUT):
         sweeps = await context.store.listed()
-    found = selected("", user, sweeps, context.config)
-    found = [each for each in found if each.live or not query.active]
-    start = 0
+    found = [each for each in selected("", user, sweeps, context.config) if each.live or not query.active]
     if query.cursor:
-        start = next((n for n, each in enumerate(found, 1) if each.id == query.cursor), 0)
-        if not start:
-            raise UserError("cursor= names no sweep of this list any more. Start again without it.")
-    page = found[start : start + query.limit]
-    more = start + len(page) < len(found)
+        if not CURSOR.fullmatch(query.cursor):
+            raise UserError("cursor= must be `next` of another page. Start again without it.")
+        found = [each for each in found if _cursor(each) < query.cursor]
+    page = sorted(found, key=_cursor, reverse=True)[: query.limit]
     listed = [
         ListedSweep(
             id=each.id,
@@ -151,4 +152,9 @@ async def listing(context: HandlerContext, query: ListQuery, user: str) -> Sweep
         )
         for each in page
     ]
-    return SweepPage(sweeps=listed, next=page[-1].id if more else None)
+    return SweepPage(sweeps=listed, next=_cursor(page[-1]) if len(page) < len(found) else None)
+
+
+def _cursor(sweep: SweepSummary) -> str:
+    """Return its place in the list, which no save changes: a page neither repeats nor misses a sweep."""
+    return f"{sweep.created.astimezone(UTC):%Y%m%dT%H%M%S.%f}-{sweep.id}"
