@@ -89,8 +89,9 @@ async def test_results_are_the_best_trials_and_their_number(server, call):
 
 
 async def test_list_says_whether_it_is_complete(server, call):
-    server.answers = [ok({"sweeps": [SWEEP], "next": "c"})]
-    assert await call("list_sweeps") == (False, {"sweeps": [SWEEP], "complete": False})
+    listed = SWEEP | {"best": 0.25}
+    server.answers = [ok({"sweeps": [listed], "next": "c"})]
+    assert await call("list_sweeps") == (False, {"sweeps": [listed], "complete": False})
     assert server.calls[0][1] == "/api/v1/sweeps?limit=200&active=true"
 
 
