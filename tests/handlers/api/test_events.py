@@ -151,7 +151,16 @@ async def test_malformed_body_is_refused(api, token, body):
         assert (found.status, found.content_type) == (422, "application/problem+json")
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("PUT", "/api/v1/sweeps", 405)])
-async def test_other_paths_are_problems_too(api, method, path, status):
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allowed"),
+    [
+        ("GET", "/", 404, None),
+        ("PUT", "/api/v1/sweeps", 405, "GET, HEAD, POST"),
+        ("GET", "/api/v1/mcp", 405, "POST"),
+    ],
+)
+async def test_other_paths_are_problems_too(api, method, path, status, allowed):
     async with api.request(method, path) as found:
-        assert (found.status, (await found.json(content_type=None))["status"]) == (status, status)
+        problem = await found.json(content_type=None)
+    assert (found.status, problem["status"], found.headers.get("Allow")) == (status, status, allowed)
+    assert allowed is None or problem["detail"] == f"{method} isn't for this path. Available: {allowed}."
