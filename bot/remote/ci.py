@@ -9,6 +9,7 @@ from bot.core.errors import UserError
 from bot.platform.commands.grammar import Parsed
 from bot.remote.answers import Answer
 from bot.remote.api import Sweepbot, connect, say
+from bot.remote.checkout import naming
 from bot.remote.ci_host import PullRequest, comment, pull_request
 from bot.remote.ci_verdict import Verdict, code, pairs, report, verdict
 from bot.remote.client import Sweep
@@ -62,7 +63,9 @@ def _launched(client: Sweepbot, options: Parsed, pull: PullRequest) -> tuple[str
 
 def _on(options: Parsed, branch: str) -> str:
     """Nobody is there to decide about a first trial that failed."""
-    return replace(options, options={"gate": "off", **options.options, "branch": branch}).typed
+    return naming(
+        branch, replace(options, options={"gate": "off", **options.options, "branch": branch}).typed
+    )
 
 
 def _digest(text: str) -> str:

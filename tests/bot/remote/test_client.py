@@ -166,6 +166,12 @@ def test_answer_with_a_field_of_another_type_is_named_so(server, run, words, ans
         assert err.rstrip().endswith("or of another version. Fix: Check the URL.")
 
 
+def test_results_with_a_large_cell_are_printed(server, run):
+    server.answers = [(200, {}, f"name,value\r\n{'x' * 200_000},1\r\n")]
+    code, out, _ = run("results", "x", "--format", "csv")
+    assert (code, len(out) > 200_000) == (0, True)
+
+
 def test_forms_of_answers_agree_with_the_document():
     document = json.loads((Path(__file__).parents[3] / "docs/schemas/openapi.json").read_text())
     kinds = {int: "integer", str: "string", dict: "object", float: "number", type(None): "null"}
