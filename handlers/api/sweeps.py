@@ -1,8 +1,7 @@
 """Sweeps in the API: start, list, and show them, and give them commands, by what Slack's handlers use."""
 
 import asyncio
-import re
-from datetime import UTC
+from datetime import UTC, datetime
 
 from starlette.exceptions import HTTPException
 
@@ -29,7 +28,7 @@ from handlers.sweep_commands import SWEEP, Sender, handle_command
 
 CHANGES = {each.name: each.does for each in COMMANDS if each.does and not each.does.is_read_only}
 KEY_USED = "This Idempotency-Key was used for another command. Use a new key, or repeat the same command."
-CURSOR = re.compile(rf"\d{{8}}T\d{{6}}\.\d{{6}}-{SWEEP_ID.pattern}", re.ASCII)
+CREATED = "%Y%m%dT%H%M%S.%f"  # in a cursor
 UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 
 
@@ -137,10 +136,9 @@ async def listing(context: HandlerContext, query: ListQuery, user: str) -> Sweep
         sweeps = await context.store.listed()
     found = [each for each in selected("", user, sweeps, context.config) if each.live or not query.active]
     if query.cursor:
-        if not CURSOR.fullmatch(query.cursor):
-            raise UserError("cursor= must be `next` of another page. Start again without it.")
-        found = [each for each in found if _cursor(each) < query.cursor]
-    page = sorted(found, key=_cursor, reverse=True)[: query.limit]
+        last = _place(query.cursor)
+        found = [each for each in found if (each.created, each.id) < last]
+    page = sorted(found, key=lambda each: (each.created, each.id), reverse=True)[: query.limit]
     listed = [
         ListedSweep(
             id=each.id,
@@ -152,9 +150,19 @@ async def listing(context: HandlerContext, query: ListQuery, user: str) -> Sweep
         )
         for each in page
     ]
-    return SweepPage(sweeps=listed, next=_cursor(page[-1]) if len(page) < len(found) else None)
+    more = len(page) < len(found)
+    return SweepPage(sweeps=listed, next=_cursor(page[-1]) if more else None)
 
 
 def _cursor(sweep: SweepSummary) -> str:
     """Return its place in the list, which no save changes: a page neither repeats nor misses a sweep."""
-    return f"{sweep.created.astimezone(UTC):%Y%m%dT%H%M%S.%f}-{sweep.id}"
+    return f"{sweep.created.astimezone(UTC):{CREATED}}-{sweep.id}"
+
+
+def _place(cursor: str) -> tuple[datetime, str]:
+    """Raises UserError."""
+    created, _, sweep_id = cursor.partition("-")
+    try:
+        return datetime.strptime(created, CREATED).replace(tzinfo=UTC), sweep_id
+    except ValueError:
+        raise UserError("cursor= must be `next` of another page. Start again without it.") from None
