@@ -126,7 +126,7 @@ class Api:
     async def show(self, caller: Caller, query: models.ShowQuery, sweep_id: str) -> AnswerModel:
         sweep = await record_of(self._context, sweep_id)
         if query.wait:
-            sweep = await self._streams.waited(sweep, caller.token, query.wait)
+            sweep = await self._streams.waited(sweep, caller, query.wait)
             sweep = await record_of(self._context, sweep.id) if new_name(sweep) else sweep
         return shown(sweep, self._context.mask)
 

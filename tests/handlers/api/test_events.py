@@ -91,6 +91,22 @@ async def test_token_can_have_so_many_streams_and_closed_ones_do_not_count(follo
         each.close()
 
 
+async def test_wait_whose_client_is_gone_leaves_its_place(api, token, sweep, follow, wait_until, monkeypatch):
+    monkeypatch.setattr("handlers.api.events.POLL_SECONDS", 0.01)
+    path, headers = f"/api/v1/sweeps/{sweep.id}?wait=30", {"Authorization": f"Bearer {token}"}
+    waits = [asyncio.create_task(api.get(path, headers=headers)) for _ in range(MAX_PER_TOKEN + 1)]
+    [refused], _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    assert refused.result().status == 429, "the others wait"
+    for each in waits:
+        each.cancel()
+
+    async def is_admitted():
+        async with follow() as stream:
+            return stream.status == 200
+
+    await wait_until(is_admitted, "a client that is gone leaves its place", seconds=20)
+
+
 def raw(path, *headers, length=9999):
     lines = [f"POST /api/v1{path} HTTP/1.1", "Host: x", f"Content-Length: {length}", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
