@@ -1,5 +1,6 @@
 """The tools that agents get by MCP: small, exact answers, from calls of the HTTP API."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from time import monotonic
@@ -19,6 +20,7 @@ from bot.text.terminal import without_markup
 
 PAGE = 200  # sweeps in one answer
 WAIT_SECONDS = 25  # of one call
+PAUSE = 1.0  # seconds between two: a server that is about to stop answers at once
 LOG_LINES, MAX_LOG_LINES = 40, 2_000
 FAILED_SHOWN = 10  # trials
 READS = ToolAnnotations(read_only_hint=True)
@@ -107,6 +109,7 @@ class _Tools:
             found = await self._calls(ctx).get(of(sweep), wait=left)
             if found["ended"] or needs_person(found) or not left:
                 return dict(found)
+            await asyncio.sleep(PAUSE)
 
     async def results(
         self,
