@@ -1,4 +1,4 @@
-"""What answers of the API have, as far as it is read: a proxy, or another version, can answer anything."""
+"""The form of each answer of the API, and the sentence about a field that is missing or of another type."""
 
 import json
 import re
