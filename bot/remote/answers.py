@@ -15,6 +15,7 @@ SWEEP = {
     "objective": ({"metric": str, "goal": str}, NONE),
     "trials": {**TRIALS, "failed": int},
     "best": ({"value": NUMBER, "parameters": dict}, NONE),
+    "commands": [{"command": str, "about": TEXT, "denied": TEXT}],
 }
 TRIAL = {"name": str, "state": str, "value": NUMBER, "parameters": dict, "started": TEXT, "ended": TEXT}
 LISTED = {"id": str, "state": str, "owner": TEXT, "trials": TRIALS, "best": NUMBER}

@@ -144,6 +144,18 @@ def test_answer_of_another_server_is_named_so(server, run, words, kind, page):
     assert re.search(r"(isn't Sweepbot's API|or of another version)\. Fix: Check the URL\.$", err.rstrip())
 
 
+def test_status_says_why_the_latest_command_was_denied(server, run):
+    given = [
+        {"command": "extend", "about": "9 trials", "denied": "`lr-brave-otter` is\nstill running."},
+        {"command": "pause", "about": None, "denied": None},
+    ]
+    shown = []
+    for commands in (given[:1], given):
+        server.answers = [(200, {}, json.dumps(SWEEP | {"commands": commands}))]
+        shown += [line for line in run("status", "x")[1].splitlines() if "Denied" in line]
+    assert shown == ["  Denied:  extend 9 trials: lr-brave-otter is still running."]
+
+
 WRONG = [
     *((["status", "x"], SWEEP, name) for name in ("id", "trials", "best", "reason", "thread")),
     (["watch", "x"], SWEEP | {"ended": "now"}, "trials"),
