@@ -21,6 +21,7 @@ from bot.platform.storage.sweeps import Store
 from bot.sweep.answers.command_parser import COMMANDS, TABLE, parse_command, selected
 from bot.sweep.launch.command_line import complete
 from bot.sweep.launch.options import EXAMPLE, LAUNCH
+from bot.sweep.model.api_sweep import named
 from bot.sweep.questions.store import About, Question
 from handlers.api.callers import Caller
 from handlers.api.models import ListedSweep, ListedTrials, ListQuery, SweepPage
@@ -84,7 +85,7 @@ async def command(
     if refusal:
         entry = AuditEntry(at=context.now(), user=user, action=action, refused=refusal, via=caller.via)
         write_entry(sweep.id, entry)
-        raise HTTPException(403, refusal)
+        raise HTTPException(403, named(refusal, sweep))
     await _claim(tokens, request_id, text)
     sender = Sender(
         user=user,
