@@ -117,6 +117,16 @@ async def test_environment_that_is_being_deleted_is_not_started(world):
     )
 
 
+async def test_name_that_another_object_has_keeps_no_request_waiting(world):
+    await world.ask(Verb.START, name="mine", request_id="mine")
+    other = {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": world.workloads()[0]["spec"]}
+    world.kubernetes.create(other | {"metadata": {"name": "env-lab", "namespace": NAMESPACE}})
+    taken = "The name `lab` is taken in the cluster. Use another name, or try again later."
+    assert await answer(world, Verb.START) == taken
+    assert await answer(world, Verb.STOP, name="mine") == ""
+    assert (world.record("mine").wanted, await world.waiting()) == ("stopped", [])
+
+
 async def test_request_that_the_cluster_rejects_is_answered_and_one_that_it_delays_is_repeated(
     world, monkeypatch, caplog
 ):
