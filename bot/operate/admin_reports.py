@@ -13,9 +13,12 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
+from aiohttp import ClientError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+from slack_sdk.errors import SlackApiError
 
 from bot.core.errors import RetryAfterError
 from bot.core.finding import with_fix
@@ -38,19 +41,20 @@ VALID = "valid"  # key of the item after a valid file was read; any other key is
 REJECTED_KEY, REPORTED_KEY = "sweepbot:config:rejected", "sweepbot:config:reported"
 CLUSTER_KEY = "sweepbot:cluster:reported"
 CORRECTED = ":white_check_mark: config.yaml is valid again and in effect."
+UNSENT = (RetryAfterError, SlackApiError, ClientError, OSError)  # Slack can accept the message later
 
 
 async def _repeat(check: Callable[[], Awaitable[None]], seconds: float, what: str) -> None:
     while True:
         try:
             await check()
-        except (RedisError, RetryAfterError) as error:
+        except (RedisError, *UNSENT) as error:  # any other ends the process
             log.warning("can't report %s: %s", what, error)
         await asyncio.sleep(seconds)
 
 
 async def _post(message: str, clients: Clients) -> None:
-    """Raises RetryAfterError while Slack is busy."""
+    """Raises UNSENT."""
     if not (channel := clients.config.admin_channel):
         return
     try:
@@ -118,26 +122,28 @@ class ClusterReport:
         await _repeat(self.check, CLUSTER_INTERVAL, "a cluster")
 
     async def check(self) -> None:
-        """Raises RedisError, and RetryAfterError while Slack is busy."""
+        """Raises RedisError, and UNSENT."""
         clusters = self._clients.clusters.all(self._clients.config)
         before, self._failing = self._failing, {c.config.name for c in clusters if _refused(c)}
         for each in clusters:
             name, refused = each.config.name, _refused(each)
-            if refused and name in before:
-                await self._report(name, refused)
-            elif each.answers and await self._redis.delete(f"{CLUSTER_KEY}:{name}"):
-                await _post(f":white_check_mark: Cluster {code(name)} answers again.", self._clients)
+            key = f"{CLUSTER_KEY}:{name}"
+            mark, unmark = (
+                partial(self._redis.set, key, 1, nx=True, ex=WEEK),
+                partial(self._redis.delete, key),
+            )
+            if refused and name in before and await mark():
+                why = plain(self._clients.mask(with_fix(f"{refused.why}.", refused.fix)))
+                text = f":warning: Cluster {code(name)} can't be used, so its sweeps wait: {why}"
+                await self._report(text, unmark)
+            elif each.answers and await unmark():
+                await self._report(f":white_check_mark: Cluster {code(name)} answers again.", mark)
 
-    async def _report(self, name: str, refused: ClusterUnreachableError) -> None:
-        key = f"{CLUSTER_KEY}:{name}"
-        if not await self._redis.set(key, 1, nx=True, ex=WEEK):
-            return
-        why = plain(self._clients.mask(with_fix(f"{refused.why}.", refused.fix)))
-        message = f":warning: Cluster {code(name)} can't be used, so its sweeps wait: {why}"
+    async def _report(self, text: str, undo: Callable[[], Awaitable[object]]) -> None:
         try:
-            await _post(message, self._clients)
-        except RetryAfterError:
-            await self._redis.delete(key)
+            await _post(text, self._clients)
+        except UNSENT:
+            await undo()
             raise
 
 
