@@ -15,19 +15,16 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 
-from aiohttp import ClientError
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
-from slack_sdk.errors import SlackApiError
 
-from bot.core.errors import RetryAfterError
 from bot.core.finding import with_fix
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.clients import Clients
 from bot.platform.clusters.connections import RemoteCluster
 from bot.platform.config.live_policy import LivePolicy
 from bot.platform.repos.git_commands import logins
-from bot.platform.slack.client import MessageRejectedError, NotInChannelError
+from bot.platform.slack.client import UNSENT, MessageRejectedError, NotInChannelError
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import block, code, plain
 from bot.platform.storage.work_queue import text
@@ -41,7 +38,6 @@ VALID = "valid"  # key of the item after a valid file was read; any other key is
 REJECTED_KEY, REPORTED_KEY = "sweepbot:config:rejected", "sweepbot:config:reported"
 CLUSTER_KEY = "sweepbot:cluster:reported"
 CORRECTED = ":white_check_mark: config.yaml is valid again and in effect."
-UNSENT = (RetryAfterError, SlackApiError, ClientError, OSError)  # Slack can accept the message later
 
 
 async def _repeat(check: Callable[[], Awaitable[None]], seconds: float, what: str) -> None:

@@ -128,6 +128,9 @@ class SlackBusyError(RetryAfterError):
         super().__init__(f"Slack rate limit, retry after {seconds:.0f} s", seconds)
 
 
+UNSENT = (SlackBusyError, SlackApiError, ClientError, OSError)  # Slack can accept the message later
+
+
 def error_code(error: SlackApiError) -> str:
     """Return Slack's error code, such as `invalid_auth`; or `HTTP 503`, if a proxy answered in its place.
 
