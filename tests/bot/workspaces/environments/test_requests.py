@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from aiohttp import ClientConnectionError
+from slack_sdk.errors import SlackApiError
 
 from bot.core.errors import RetryAfterError
 from bot.platform.config.environments import EnvironmentSize
@@ -125,6 +127,15 @@ async def test_name_that_another_object_has_keeps_no_request_waiting(world):
     assert await answer(world, Verb.START) == taken
     assert await answer(world, Verb.STOP, name="mine") == ""
     assert (world.record("mine").wanted, await world.waiting()) == ("stopped", [])
+
+
+@pytest.mark.parametrize("error", [SlackApiError("down", {}), ClientConnectionError(), TimeoutError()])
+async def test_answer_that_slack_does_not_accept_delays_no_other_request(world, error):
+    await world.ask(Verb.START)
+    world.slack.answer_error = error
+    await world.ask(Verb.LIST, user=STRANGER)
+    await world.ask(Verb.STOP)
+    assert (world.record().wanted, await world.waiting()) == ("stopped", [])
 
 
 async def test_request_that_the_cluster_rejects_is_answered_and_one_that_it_delays_is_repeated(
