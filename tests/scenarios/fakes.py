@@ -8,7 +8,7 @@ from bot.platform.registry.client import ImageMissingError
 from bot.platform.repos.git import Tip
 from bot.platform.slack.client import NotInChannelError
 from bot.sweep.charts.drawing import Picture
-from bot.sweep.results.run_writer import Completion, MainRun, MlflowUnavailableError
+from bot.sweep.results.run_writer import Completion, MlflowUnavailableError
 from bot.sweep.results.tracking_api import TrackingError
 from k8s.api.errors import ApiError
 from local.kubernetes.apiserver import scale
@@ -281,8 +281,7 @@ class FakeRunWriter:
     async def complete(self, results, tags, logged):
         if self.away:
             raise MlflowUnavailableError("away")
-        runs = {each.name: MainRun(each.name, f"http://mlflow/{each.name}") for each in results.trials}
-        return Completion(runs, complete=True)
+        return Completion({t.name: f"http://mlflow/{t.name}" for t in results.trials}, complete=True)
 
 
 class FakePictures:

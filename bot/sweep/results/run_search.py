@@ -5,7 +5,7 @@ memory. Only what `trial_runs` needs of a run is kept.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bot.sweep.results import run_tags
@@ -18,16 +18,16 @@ log = logging.getLogger(__name__)
 PAGE_SIZE, MAX_PAGES = 100, 100  # runs; beyond these, the runs of missing trials are searched one by one
 SMALLER = 10  # pages that are too large are read again in this many parts
 
-# Returns a page of an experiment's runs, and the token of the next one, "" after the last. The arguments are
-# the experiment's ID, a filter, the page's size, and its token. Raises AnswerTooLargeError, TrackingError.
-Search = Callable[[str, str, int, str], tuple[list[dict[str, Any]], str]]
+# Returns a page of the experiments' runs, and the token of the next one, "" after the last. The arguments are
+# the experiments' IDs, a filter, the page's size, and its token. Raises AnswerTooLargeError, TrackingError.
+Search = Callable[[Sequence[str], str, int, str], tuple[list[dict[str, Any]], str]]
 
 
 class RunSearch:
     """The runs of one sweep. Raises TrackingError."""
 
-    def __init__(self, search: Search, experiment: str, results: SweepResults) -> None:
-        self._search, self._experiment, self._results = search, experiment, results
+    def __init__(self, search: Search, experiments: Sequence[str], results: SweepResults) -> None:
+        self._search, self._experiments, self._results = search, experiments, results
         self._names = {
             *results.space.strategies,
             *(name for each in results.trials for name in each.parameters),
@@ -43,7 +43,7 @@ class RunSearch:
         if not self._complete:
             for trial in self._results.trials:
                 if trial.name not in found:
-                    yield from self._of_trial(trial)
+                    yield from self.of_trial(trial)
 
     def _paged(self) -> Iterator[Run]:
         token, self._complete = "", False
@@ -57,7 +57,8 @@ class RunSearch:
                 self._complete = True
                 return
 
-    def _of_trial(self, trial: TrialResult) -> Iterator[Run]:
+    def of_trial(self, trial: TrialResult) -> Iterator[Run]:
+        """Yield the runs of one trial."""
         try:
             yield from self._page(f"tags.`{run_tags.TRIAL}` = '{trial.name}'", "")[0]
         except AnswerTooLargeError as error:
@@ -68,7 +69,7 @@ class RunSearch:
     def _page(self, where: str, token: str) -> tuple[list[Run], str]:
         while True:
             try:
-                found, after = self._search(self._experiment, where, self._size, token)
+                found, after = self._search(self._experiments, where, self._size, token)
             except AnswerTooLargeError:
                 if self._size == 1:
                     raise
@@ -85,6 +86,7 @@ class RunSearch:
         return Run(
             id=run_id,
             trial=trial,
+            experiment=str(info.get("experiment_id", "")),
             status=str(info.get("status", "")),
             started=started if isinstance(started, int) else 0,
             nested=PARENT_TAG in tags,

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
@@ -89,12 +89,14 @@ class TrackingApi:
                     points.setdefault(trials[each["run_id"]], []).append(point)
         return {trial: in_order(found) for trial, found in points.items()}
 
-    def search(self, experiment: str, where: str, size: int, token: str) -> tuple[list[dict[str, Any]], str]:
+    def search(
+        self, experiments: Sequence[str], where: str, size: int, token: str
+    ) -> tuple[list[dict[str, Any]], str]:
         """Return a page of the runs that match a filter, and the next page's token (`run_search.Search`).
 
         Raises AnswerTooLargeError.
         """
-        body = {"experiment_ids": [experiment], "filter": where, "max_results": size, "page_token": token}
+        body = {"experiment_ids": [*experiments], "filter": where, "max_results": size, "page_token": token}
         answer = self._call("POST", "runs/search", json={key: each for key, each in body.items() if each})
         return dicts(answer, "runs"), str(answer.get("next_page_token") or "")
 

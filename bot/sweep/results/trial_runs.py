@@ -31,6 +31,7 @@ class Run:
 
     id: str
     trial: str
+    experiment: str = ""  # its ID
     status: str
     started: int = 0  # Unix milliseconds
     nested: bool = False
@@ -54,6 +55,12 @@ class RunChange:
     delete: bool = False
 
 
+def kept_run(results: SweepResults, runs: Sequence[Run]) -> Run | None:
+    """Return a trial's main run, which is one of the training's own if there is any; None without runs."""
+    own = [run for run in runs if not run.ours]
+    return main_run(own or runs, results.space.metric)
+
+
 def main_run(runs: Iterable[Run], metric: str) -> Run | None:
     """Return the trial's main run; None without runs.
 
@@ -70,16 +77,21 @@ def main_run(runs: Iterable[Run], metric: str) -> Run | None:
 
 def changes(results: SweepResults, runs: Iterable[Run]) -> list[RunChange]:
     """Return the missing changes; none once all were applied."""
-    by_trial: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        by_trial[run.trial].append(run)
+    by_trial = runs_by_trial(runs)
     ended = (trial for trial in results.trials if trial.state in STATUSES)
     return [change for trial in ended for change in _of_trial(results, trial, by_trial[trial.name])]
 
 
+def runs_by_trial(runs: Iterable[Run]) -> Mapping[str, list[Run]]:
+    """Return the runs by trial; of any other trial, none."""
+    found: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        found[run.trial].append(run)
+    return found
+
+
 def _of_trial(results: SweepResults, trial: TrialResult, runs: Sequence[Run]) -> Iterator[RunChange]:
-    own = [run for run in runs if not run.ours]
-    main = main_run(own or runs, results.space.metric)
+    main = kept_run(results, runs)
     if change := _completed(results, trial, main):
         yield change
     for run in runs:

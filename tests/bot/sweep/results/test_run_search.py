@@ -19,7 +19,7 @@ class Server:
         self.most, self.large, self.sizes = most, large, list[int]()
 
     def __call__(self, experiment, where, size, token):
-        assert experiment == "7"
+        assert experiment == ["7"]
         self.sizes.append(size)
         there = [name for name in NAMES if not where or f"'{name}'" in where]
         page = there[int(token or 0) :][:size]
@@ -41,7 +41,7 @@ def raw(name):
 )
 def test_pages_that_are_too_large_are_read_in_smaller_ones(most, sizes):
     server = Server(most)
-    runs = list(RunSearch(server, "7", RESULTS).runs())
+    runs = list(RunSearch(server, ["7"], RESULTS).runs())
     assert sorted(run.trial for run in runs) == sorted(NAMES)
     assert {run.metrics for run in runs} == {frozenset({"val_loss"})}
     assert (server.sizes, PAGE_SIZE) == (sizes, 100)
@@ -50,7 +50,7 @@ def test_pages_that_are_too_large_are_read_in_smaller_ones(most, sizes):
 
 def test_run_that_is_too_large_stays_as_it_is_and_holds_up_no_other(caplog):
     server = Server(100, large=(NAMES[3],))
-    runs = list(RunSearch(server, "7", RESULTS).runs())
+    runs = list(RunSearch(server, ["7"], RESULTS).runs())
     assert sorted({run.trial for run in runs}) == sorted(NAMES)
     assert [run.trial for run in runs if not run.id] == [NAMES[3]]
     assert changes(RESULTS, runs) == []
@@ -59,5 +59,5 @@ def test_run_that_is_too_large_stays_as_it_is_and_holds_up_no_other(caplog):
 
 @pytest.mark.parametrize("odd", [{}, {"info": 3}, {"info": {"run_id": 3}}, {"data": {"tags": [3]}}])
 def test_run_of_another_shape_is_skipped(odd):
-    runs = RunSearch(lambda *_: ([raw(NAMES[0]), raw(NAMES[1]) | odd], ""), "7", RESULTS).runs()
+    runs = RunSearch(lambda *_: ([raw(NAMES[0]), raw(NAMES[1]) | odd], ""), ["7"], RESULTS).runs()
     assert NAMES[0] in {run.trial for run in runs}
