@@ -250,7 +250,7 @@ class FakeLive:
     def __init__(self):
         self.reported, self.away, self.reads = {}, False, 0
 
-    async def read(self, sweep_id, plan, wanted, query=None):
+    async def read(self, sweep_id, plan, wanted, query=None, **_):
         self.reads += 1
         if self.away:
             return LiveReading(failures=MAX_FAILURES)
@@ -258,7 +258,7 @@ class FakeLive:
         latest = {trial: curve[-1] for trial, curve in known.items() if curve}
         return LiveReading(read=True, latest=latest, curves={trial: known[trial] for trial in wanted(latest)})
 
-    async def curves(self, plan, metric, points):
+    async def curves(self, plan, metric, points, url=""):
         if self.away:
             raise TrackingError("no answer within 8 s")
         names = frozenset({plan.space.metric, "accuracy"})

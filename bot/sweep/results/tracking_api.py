@@ -17,6 +17,7 @@ from typing import Any
 from bot.core.curves import Curve, Point, in_order
 from bot.core.metrics import measured
 from bot.sweep.results import run_tags
+from bot.sweep.results.experiments import id_in
 from k8s.api.errors import SweepbotError
 
 PARENT_TAG = "mlflow.parentRunId"
@@ -27,6 +28,7 @@ PAGE_SIZE, MAX_PAGES = 250, 4  # runs of an experiment, newest first
 CURVES_PER_REQUEST = 20  # 20 curves of MAX_POINTS have 5 MiB
 MAX_POINTS = 2_500  # of one curve, the limit of MLflow's server, which samples longer ones evenly
 MAX_STEP = 2**63
+CLOCK_SKEW = 600.0  # seconds, between a trial's clock and the cluster's
 MAX_NAMES = 50  # metrics of a run that are named
 ABSENT = b"RESOURCE_DOES_NOT_EXIST"
 TRIAL_NAME_RULE = re.compile(r"[a-z0-9][a-z0-9-]{0,252}")  # other runs of the experiment aren't trials
@@ -57,17 +59,22 @@ class TrackingApi:
 
     def __init__(self, tracking_uri: str) -> None:
         self._uri = tracking_uri
-        self._experiments: dict[str, str] = {}  # IDs by name
 
-    def runs(self, experiment: str, metric: str) -> dict[str, Run]:
+    def runs(self, experiment: str, metric: str, url: str = "", since: float = 0.0) -> dict[str, Run]:
         """Return the run of each trial that has logged the metric, among an experiment's newest 1,000.
 
         If a trial has several runs, one that isn't nested is preferred, then the one that started last,
         because a restarted trial logs to a new run.
+
+        Args:
+            experiment: its name.
+            url: its URL, whose ID is known also if it was renamed; or "".
+            since: Unix seconds; runs that started before are left out.
         """
-        number = self._experiment(experiment)
+        numbers = {id_in(url), self._experiment(experiment)} - {""}
         found: dict[str, Run] = {}
-        for run in filter(None, (_run(each, metric) for each in self._search(number))) if number else ():
+        raw = self._search(sorted(numbers), since) if numbers else ()
+        for run in filter(None, (_run(each, metric) for each in raw)):
             other = found.get(run.trial)
             if other is None or (not run.nested, run.started) > (not other.nested, other.started):
                 found[run.trial] = run
@@ -102,20 +109,17 @@ class TrackingApi:
 
     def _experiment(self, name: str) -> str:
         """Return the experiment's ID; "" if it doesn't exist yet."""
-        if name not in self._experiments:
-            found = self._call("GET", "experiments/get-by-name", params={"experiment_name": name})
-            experiment = found.get("experiment")
-            if not isinstance(experiment, dict):
-                return ""
-            self._experiments[name] = str(experiment.get("experiment_id", ""))
-        return self._experiments[name]
+        found = self._call("GET", "experiments/get-by-name", params={"experiment_name": name})
+        return str(mapping(found, "experiment").get("experiment_id", ""))
 
-    def _search(self, experiment: str) -> Iterator[Any]:
-        body = {
-            "experiment_ids": [experiment],
+    def _search(self, experiments: Sequence[str], since: float) -> Iterator[Any]:
+        body: dict[str, Any] = {
+            "experiment_ids": experiments,
             "max_results": PAGE_SIZE,
             "order_by": ["attributes.start_time DESC"],
         }
+        if since:
+            body["filter"] = f"attributes.start_time >= {int((since - CLOCK_SKEW) * 1000)}"
         for _ in range(MAX_PAGES):
             answer = self._call("POST", "runs/search", json=body)
             yield from dicts(answer, "runs")
