@@ -5,7 +5,8 @@ memory. Only what `trial_runs` needs of a run is kept.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bot.sweep.results import run_tags
@@ -33,38 +34,33 @@ class RunSearch:
             *(name for each in results.trials for name in each.parameters),
         }
         self._size = PAGE_SIZE
+        self._found: dict[str, list[Run]] = defaultdict(list)  # by trial
+        self._complete = False  # what is not known isn't there
 
-    def runs(self) -> Iterator[Run]:
-        """Yield the runs in pages, then those of each trial that wasn't among them."""
-        found = set[str]()
-        for run in self._paged():
-            found.add(run.trial)
-            yield run
-        if not self._complete:
-            for trial in self._results.trials:
-                if trial.name not in found:
-                    yield from self.of_trial(trial)
-
-    def _paged(self) -> Iterator[Run]:
-        token, self._complete = "", False
+    def read(self) -> None:
+        """Read the runs of all trials in pages, up to MAX_PAGES."""
+        token = ""
         for _ in range(MAX_PAGES):
             try:
                 page, token = self._page("", token)
             except AnswerTooLargeError:
                 return
-            yield from page
+            for run in page:
+                self._found[run.trial].append(run)
             if not token:
                 self._complete = True
                 return
 
-    def of_trial(self, trial: TrialResult) -> Iterator[Run]:
-        """Yield the runs of one trial."""
+    def of(self, trial: TrialResult) -> list[Run]:
+        """Return the trial's runs; those that weren't read are searched."""
+        if self._complete or trial.name in self._found:
+            return self._found[trial.name]
         try:
-            yield from self._page(f"tags.`{run_tags.TRIAL}` = '{trial.name}'", "")[0]
+            return self._page(f"tags.`{run_tags.TRIAL}` = '{trial.name}'", "")[0]
         except AnswerTooLargeError as error:
             log.warning("the MLflow run of %s stays as it is: %s", trial.name, error)
             front = front_tag(self._results, trial)
-            yield Run(id="", trial=trial.name, status="FINISHED", state=trial.state, front=front)
+            return [Run(id="", trial=trial.name, status="FINISHED", state=trial.state, front=front)]
 
     def _page(self, where: str, token: str) -> tuple[list[Run], str]:
         while True:

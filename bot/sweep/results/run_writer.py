@@ -30,7 +30,6 @@ from bot.sweep.results.trial_runs import (
     RunChange,
     changes,
     kept_run,
-    runs_by_trial,
 )
 from k8s.api.errors import SweepbotError
 
@@ -119,14 +118,15 @@ class RunWriter:
         numbers = experiment_ids(client, name, own, results.mlflow_url)
         search = RunSearch(self._search, numbers, results)
         left = [trial for trial in results.trials if not trial.run_url]
-        known = runs_by_trial(search.runs()) if len(left) == len(results.trials) else None
+        if len(left) == len(results.trials):
+            search.read()
         logged: Logged | None = None
         done: dict[str, str] = {}
         until = monotonic() + PASS_TIMEOUT  # from here: reading a busy server can take longer than that
         for trial in left:
             if monotonic() > until:
                 return Completion(done, complete=False)
-            runs = [*search.of_trial(trial)] if known is None else known[trial.name]
+            runs = search.of(trial)
             kept = kept_run(results, runs)
             number, run_id = (kept.experiment, kept.id) if kept else (numbers[0], "")
             for change in changes(replace(results, trials=(trial,)), runs):

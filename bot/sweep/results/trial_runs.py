@@ -77,17 +77,11 @@ def main_run(runs: Iterable[Run], metric: str) -> Run | None:
 
 def changes(results: SweepResults, runs: Iterable[Run]) -> list[RunChange]:
     """Return the missing changes; none once all were applied."""
-    by_trial = runs_by_trial(runs)
+    by_trial: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        by_trial[run.trial].append(run)
     ended = (trial for trial in results.trials if trial.state in STATUSES)
     return [change for trial in ended for change in _of_trial(results, trial, by_trial[trial.name])]
-
-
-def runs_by_trial(runs: Iterable[Run]) -> Mapping[str, list[Run]]:
-    """Return the runs by trial; of any other trial, none."""
-    found: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        found[run.trial].append(run)
-    return found
 
 
 def _of_trial(results: SweepResults, trial: TrialResult, runs: Sequence[Run]) -> Iterator[RunChange]:

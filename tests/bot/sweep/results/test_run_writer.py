@@ -170,6 +170,9 @@ async def test_trials_beyond_the_first_pages_are_searched_by_name(store, writer,
     monkeypatch.setattr(run_search, "MAX_PAGES", 1)
     await writer.complete(RESULTS, TAGS, nothing)
     await writer.complete(RESULTS, TAGS, nothing)
+    monkeypatch.setattr(run_writer, "PASS_TIMEOUT", -1)
+    monkeypatch.setattr(run_search.RunSearch, "of", None)  # a search for each trial counts as writing
+    assert not (await writer.complete(RESULTS, TAGS, nothing)).complete
     assert set(runs(store)) == {"t1", "t2"}
 
 
@@ -218,13 +221,13 @@ async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monke
 
 
 async def test_pass_writes_even_if_reading_took_longer_than_a_pass(store, writer, monkeypatch):
-    seconds, read = [0.0], run_search.RunSearch.runs
+    seconds, read = [0.0], run_search.RunSearch.read
 
-    def slow_runs(search):
+    def slow_read(search):
         seconds[0] += run_writer.PASS_TIMEOUT + 1
         return read(search)
 
-    monkeypatch.setattr(run_search.RunSearch, "runs", slow_runs)
+    monkeypatch.setattr(run_search.RunSearch, "read", slow_read)
     monkeypatch.setattr(run_writer, "monotonic", lambda: seconds[0])
     assert len((await writer.complete(RESULTS, TAGS, nothing)).urls) == 2
 
