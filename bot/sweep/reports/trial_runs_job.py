@@ -30,8 +30,8 @@ from k8s.retry import Retry
 
 log = logging.getLogger(__name__)
 
-NEXT_PASS_DELAY = timedelta(seconds=1)  # another pass is needed
 BUSY_DELAY = timedelta(seconds=5)  # this worker is writing another sweep's runs
+NEXT_PASS_DELAY = timedelta(seconds=6)  # another pass is needed; longer, so that the others come first
 RETRY = Retry(base=300.0)  # while MLflow is unavailable
 MAX_AGE = timedelta(days=7)  # since the sweep ended; older runs stay as they are
 CURVE_POINTS = 200  # of each curve: about 10 KB per sweep
