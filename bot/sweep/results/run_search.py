@@ -11,13 +11,12 @@ from typing import Any
 
 from bot.sweep.results import run_tags
 from bot.sweep.results.models import SweepResults, TrialResult
-from bot.sweep.results.tracking_api import PARENT_TAG, AnswerTooLargeError, dicts, mapping
+from bot.sweep.results.tracking_api import PARENT_TAG, AnswerTooLargeError, dicts, mapping, smaller
 from bot.sweep.results.trial_runs import FROM_KATIB, FRONT_TAG, SOURCE_TAG, STATE_TAG, Run, front_tag
 
 log = logging.getLogger(__name__)
 
 PAGE_SIZE, MAX_PAGES = 100, 100  # runs; beyond these, the runs of missing trials are searched one by one
-SMALLER = 10  # pages that are too large are read again in this many parts
 
 # Returns a page of the experiments' runs, and the token of the next one, "" after the last. The arguments are
 # the experiments' IDs, a filter, the page's size, and its token. Raises AnswerTooLargeError, TrackingError.
@@ -63,15 +62,8 @@ class RunSearch:
             return [Run(id="", trial=trial.name, status="FINISHED", state=trial.state, front=front)]
 
     def _page(self, where: str, token: str) -> tuple[list[Run], str]:
-        while True:
-            try:
-                found, after = self._search(self._experiments, where, self._size, token)
-            except AnswerTooLargeError:
-                if self._size == 1:
-                    raise
-                self._size = max(1, self._size // SMALLER)
-            else:
-                return [run for each in found if (run := self._run(each))], after
+        found, after, self._size = smaller(self._search, self._experiments, where, self._size, token)
+        return [run for each in found if (run := self._run(each))], after
 
     def _run(self, raw: dict[str, Any]) -> Run | None:
         info, data = mapping(raw, "info"), mapping(raw, "data")

@@ -4,7 +4,7 @@ import pytest
 
 from bot.sweep.results.run_search import PAGE_SIZE, RunSearch
 from bot.sweep.results.run_tags import TRIAL
-from bot.sweep.results.tracking_api import AnswerTooLargeError
+from bot.sweep.results.tracking_api import AnswerTooLargeError, AnswerTooSlowError
 from bot.sweep.results.trial_runs import changes
 from tests.bot.sweep.results.factories import a_result, some_results
 
@@ -61,6 +61,14 @@ def test_run_that_is_too_large_stays_as_it_is_and_holds_up_no_other(caplog):
     assert [run.trial for run in runs if not run.id] == [NAMES[3]]
     assert changes(RESULTS, runs) == []
     assert f"the MLflow run of {NAMES[3]} stays as it is" in caplog.text
+
+
+def test_server_that_is_too_slow_for_one_run_leaves_no_run_as_it_is():
+    def slow(*_):
+        raise AnswerTooSlowError
+
+    with pytest.raises(AnswerTooSlowError):
+        all_runs(slow)
 
 
 @pytest.mark.parametrize("odd", [{}, {"info": 3}, {"info": {"run_id": 3}}, {"data": {"tags": [3]}}])

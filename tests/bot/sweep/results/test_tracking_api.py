@@ -3,6 +3,7 @@
 import json
 import math
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -11,7 +12,7 @@ import pytest
 from bot.core.curves import Point
 from bot.sweep.results import tracking_api
 from bot.sweep.results.experiments import tracking_client
-from bot.sweep.results.tracking_api import TrackingApi, TrackingError
+from bot.sweep.results.tracking_api import AnswerTooSlowError, TrackingApi, TrackingError
 from tests.bot.sweep.results.mlflow_client import entities, mlflow_client
 
 NAME = "digits/lr-brave-otter"
@@ -100,6 +101,7 @@ class Hostile(BaseHTTPRequestHandler):
     def do_GET(self):
         status, body = next(a for end, a in self.answers.items() if self.path.partition("?")[0].endswith(end))
         self.asked.append(self.path)
+        body = body() if callable(body) else body
         self.send_response(status)
         if status == 307:
             self.send_header("Location", "/another-host/runs/search")
@@ -184,6 +186,24 @@ def test_redirect_is_not_followed(hostile):
     with pytest.raises(Exception, match="307"):
         tracking_client(api._uri).search_runs(["1"])
     assert not [path for path in Hostile.asked if "another-host" in path]
+
+
+def test_pages_that_are_too_slow_are_read_in_smaller_ones(hostile, monkeypatch):
+    monkeypatch.setattr(tracking_api, "READ_TIMEOUT", 0.1)
+    api = hostile(search=(200, lambda: time.sleep(0.3)))
+    with pytest.raises(AnswerTooSlowError, match="Read timed out"):
+        api.search(["1"], "", 1, "")
+    sizes = []
+
+    def search(_experiments, _where, size, _token, _order):
+        sizes.append(size)
+        if size > 25:
+            raise AnswerTooSlowError
+        return [a_run()], "more"
+
+    monkeypatch.setattr(api, "search", search)
+    assert len(api.runs(NAME, "loss")) == 1
+    assert sizes == [250, 25, 25, 25, 25]
 
 
 def test_pages_that_never_end_are_limited(hostile):
