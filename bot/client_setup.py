@@ -1,4 +1,6 @@
-"""Connect the clients of other systems, for workers and for the commands of operators."""
+"""Connect the clients of other systems, for workers and for the commands of operators, or say why there is no
+access to a cluster.
+"""
 
 import os
 from contextlib import AsyncExitStack

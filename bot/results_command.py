@@ -13,6 +13,7 @@ from io import StringIO
 from bot.core.errors import UnknownNameError, UserError
 from bot.platform.config.settings import PlanSettings
 from bot.remote.api import connect
+from bot.remote.client import MAX_ANSWER
 from bot.remote.credentials import current
 from bot.sweep.results.csv_file import csv_text, json_text, ordered, values
 from bot.sweep.results.models import SweepResults
@@ -44,6 +45,7 @@ def _from_api(sweep: str, form: str) -> str:
     if form == "json":
         return json.dumps({"trials": api.results(sweep)}, indent=2)
     lines = StringIO(api.results(sweep, "csv"), newline="")
+    csv.field_size_limit(MAX_ANSWER)
     rows = [[printable(cell) for cell in row] for row in csv.reader(lines)]
     if not rows:
         raise UnknownNameError(f"No results of {sweep}. Results are stored when a sweep ends.")

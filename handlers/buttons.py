@@ -115,7 +115,8 @@ async def _send(context: HandlerContext, body: Body, act: Action, sweep: str) ->
 
 async def _rerun(context: HandlerContext, body: Body, sweep: str, changes: str = "") -> None:
     rerun = _command(body, Action.RERUN, request_id=body["trigger_id"], changes=changes)
-    await context.send(sweep, rerun, once=f"rerun/{body['user']['id']}/{sweep}", within=DOUBLE_CLICK)
+    once = f"rerun/{body['user']['id']}/{sweep} {changes}".strip()
+    await context.send(sweep, rerun, once=once, within=DOUBLE_CLICK)
 
 
 async def _queued(respond: AsyncRespond, body: Body, sending: Awaitable[None]) -> bool:

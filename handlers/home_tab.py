@@ -1,4 +1,6 @@
-"""Handle the home tab: publish it on open and refresh; a worker publishes it again after a measurement."""
+"""Handle the home tab: publish it on open and refresh, with old figures until a worker has measured, who
+publishes it again.
+"""
 
 import asyncio
 import contextlib

@@ -42,7 +42,7 @@ class Follower:
 
         Stops before the next record once there was `enough`; the next poll continues there.
         """
-        for path, found in self._there():
+        for path, found in sorted(self._there()):  # by the times in their names, as TensorBoard reads them
             known = self._files.get(path)
             if known is None and len(self._files) >= MAX_FILES:
                 continue

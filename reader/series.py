@@ -16,6 +16,7 @@ LATEST = 2**32  # Unix seconds: in 2106
 MAX_POINTS = 20  # per line, plus those at rungs
 OTHER_POINTS = 6  # of a tag that is only printed
 MAX_OTHERS = 50  # such tags
+MAX_FOLDERS = 10  # of one metric, that are compared
 
 # Step, value, Unix seconds, and the least and the greatest value so far.
 Point = tuple[int, float, float, float | None, float | None]
@@ -48,9 +49,13 @@ class Series:
     _newest: Point | None = None
     _stride: int = 1  # one of so many points is kept
     _skipped: int = 0
+    _times: dict[str, tuple[float, float]] = field(default_factory=dict)  # the first and last by folder
 
-    def add(self, scalar: Scalar) -> None:
+    def add(self, scalar: Scalar, folder: str = "") -> None:
         self.count += 1
+        if folder in self._times or len(self._times) < MAX_FOLDERS:
+            start, end = self._times.get(folder, (scalar.at, scalar.at))
+            self._times[folder] = min(start, scalar.at), max(end, scalar.at)
         self._step = scalar.step if self.count == 1 else self._step
         self._varied |= scalar.step != self._step
         if self.last is None or (scalar.at, scalar.step) >= (self.last.at, self.last.step):
@@ -87,7 +92,19 @@ class Series:
         self._stride = 1
         written = [[_number(each) for each in point] for point in points]
         name = {"metric": self.metric} | ({"tag": self.tag} if self.tag else {})
-        return json.dumps({**name, "points": written}) if points else ""
+        mixed = {"mixed": each} if (each := self._mixed()) else {}
+        return json.dumps({**name, "points": written, **mixed}) if points else ""
+
+    def _mixed(self) -> list[str]:
+        """Return the folders that write it at once; those of restarts, or of folds, follow each other."""
+        spans = sorted(self._times.items(), key=lambda each: each[1])
+        at_once = [
+            {one, other}
+            for number, (one, (_, end)) in enumerate(spans)
+            for other, (start, _) in spans[number + 1 :]
+            if start < end
+        ]
+        return sorted(set[str]().union(*at_once))
 
     def rows(self) -> list[Row]:
         """Return the first, least, greatest, and last value, in order of their times.
@@ -118,7 +135,7 @@ class Metrics:
         meant = names(folder, scalar.tag)
         found = [self.reported[name] for name in meant if name in self.reported]
         for each in found or self._other(meant[-1], scalar.tag if folder else ""):
-            each.add(scalar)
+            each.add(scalar, folder)
 
     def _other(self, name: str, tag: str) -> list[Series]:
         if name not in self._others and len(self._others) < MAX_OTHERS:

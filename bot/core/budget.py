@@ -1,5 +1,5 @@
 """The most that a sweep is meant to use, in GPU-hours, or in money at a price per GPU-hour: how an amount is
-typed (`40`, `$100`), and shown. Pure.
+typed (`40`, `$100`), stored (of a month, too), and shown. Pure.
 """
 
 import re

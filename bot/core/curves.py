@@ -33,6 +33,7 @@ class LiveReading:
     read: bool = False  # whether MLflow has answered
     failures: int = 0  # failed readings in a row; the values are then the last known ones
     at: float = field(default=0.0, compare=False)  # Unix seconds at its start
+    since: float = field(default=0.0, compare=False)  # when the oldest trial that ran then had started
 
     @property
     def is_away(self) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import AliasChoices, Field
@@ -15,6 +16,7 @@ TOGETHER = Field(validation_alias=AliasChoices("starts_together", "gang"))
 FIRST_ONLY = Field(validation_alias=AliasChoices("first_only", "gated"))
 
 MAX_CAUSE = 200  # characters
+UNKNOWN = datetime(1970, 1, 1, tzinfo=UTC)  # when it was created, in the entry of an older version
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,7 @@ class SweepSummary:
     thread: str = ""  # ts of the parent message; "" before it is posted
     permalink: str = ""  # its URL
     phase: Phase
+    created: datetime = UNKNOWN
     cause: str = ""  # of a failed sweep, or one on hold: its beginning
     trials: int = 0  # maximum; 0 before it is submitted
     finished: int = 0
@@ -58,6 +61,7 @@ def summary_of(sweep: SweepRecord) -> SweepSummary:
         thread=sweep.thread or "",
         permalink=sweep.permalink,
         phase=sweep.phase,
+        created=sweep.created,
         cause=sweep.reason[:MAX_CAUSE] if sweep.phase in {Phase.FAILED, Phase.HELD} else "",
         trials=sweep.plan.space.max_trials if sweep.plan and sweep.submitted else 0,
         finished=progress.finished,

@@ -13,18 +13,18 @@ import logging
 import os
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot.core.errors import RetryAfterError
 from bot.core.finding import with_fix
 from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.clients import Clients
 from bot.platform.clusters.connections import RemoteCluster
 from bot.platform.config.live_policy import LivePolicy
 from bot.platform.repos.git_commands import logins
-from bot.platform.slack.client import MessageRejectedError, NotInChannelError
+from bot.platform.slack.client import UNSENT, MessageRejectedError, NotInChannelError
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import block, code, plain
 from bot.platform.storage.work_queue import text
@@ -44,13 +44,13 @@ async def _repeat(check: Callable[[], Awaitable[None]], seconds: float, what: st
     while True:
         try:
             await check()
-        except (RedisError, RetryAfterError) as error:
+        except (RedisError, *UNSENT) as error:  # any other ends the process
             log.warning("can't report %s: %s", what, error)
         await asyncio.sleep(seconds)
 
 
 async def _post(message: str, clients: Clients) -> None:
-    """Raises RetryAfterError while Slack is busy."""
+    """Raises UNSENT."""
     if not (channel := clients.config.admin_channel):
         return
     try:
@@ -118,26 +118,28 @@ class ClusterReport:
         await _repeat(self.check, CLUSTER_INTERVAL, "a cluster")
 
     async def check(self) -> None:
-        """Raises RedisError, and RetryAfterError while Slack is busy."""
+        """Raises RedisError, and UNSENT."""
         clusters = self._clients.clusters.all(self._clients.config)
         before, self._failing = self._failing, {c.config.name for c in clusters if _refused(c)}
         for each in clusters:
             name, refused = each.config.name, _refused(each)
-            if refused and name in before:
-                await self._report(name, refused)
-            elif each.answers and await self._redis.delete(f"{CLUSTER_KEY}:{name}"):
-                await _post(f":white_check_mark: Cluster {code(name)} answers again.", self._clients)
+            key = f"{CLUSTER_KEY}:{name}"
+            mark, unmark = (
+                partial(self._redis.set, key, 1, nx=True, ex=WEEK),
+                partial(self._redis.delete, key),
+            )
+            if refused and name in before and await mark():
+                why = plain(self._clients.mask(with_fix(f"{refused.why}.", refused.fix)))
+                text = f":warning: Cluster {code(name)} can't be used, so its sweeps wait: {why}"
+                await self._report(text, unmark)
+            elif each.answers and await unmark():
+                await self._report(f":white_check_mark: Cluster {code(name)} answers again.", mark)
 
-    async def _report(self, name: str, refused: ClusterUnreachableError) -> None:
-        key = f"{CLUSTER_KEY}:{name}"
-        if not await self._redis.set(key, 1, nx=True, ex=WEEK):
-            return
-        why = plain(self._clients.mask(with_fix(f"{refused.why}.", refused.fix)))
-        message = f":warning: Cluster {code(name)} can't be used, so its sweeps wait: {why}"
+    async def _report(self, text: str, undo: Callable[[], Awaitable[object]]) -> None:
         try:
-            await _post(message, self._clients)
-        except RetryAfterError:
-            await self._redis.delete(key)
+            await _post(text, self._clients)
+        except UNSENT:
+            await undo()
             raise
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from bot.core.errors import UserError
+from bot.remote.answers import ANOTHER
 from bot.remote.client import Client, Sweep, needs_person, of
 from bot.remote.credentials import LOG_IN, Credentials, current
 from bot.remote.progress import CLEAR
@@ -52,7 +53,7 @@ class Sweepbot(Client):
         return self.post("/sweeps", {"command": command}, key or uuid4().hex)
 
     def list(self, limit: int = PAGE, cursor: str = "", *, active: bool = False) -> Iterator[Sweep]:
-        """Yield your sweeps and all running ones, the one changed last first. `limit`: in one answer."""
+        """Yield your sweeps and all running ones, the newest first. `limit`: in one answer."""
         return self.pages("/sweeps", "sweeps", limit=limit, active=active, cursor=cursor)
 
     def show(self, sweep: str, wait: int = 0) -> Sweep:
@@ -82,7 +83,10 @@ class Sweepbot(Client):
         found = pd.DataFrame(trials, columns=["name", "state", "value", "started", "ended"])
         found["value"] = found["value"].astype(float)  # also if no trial has one
         for time in ("started", "ended"):
-            found[time] = pd.to_datetime(found[time], utc=True, format="ISO8601")
+            try:
+                found[time] = pd.to_datetime(found[time], utc=True, format="ISO8601")
+            except ValueError:
+                raise UserError(f'The answer has an unexpected "{time}": {ANOTHER}') from None
         for name in dict.fromkeys(name for each in trials for name in each["parameters"]):
             texts = pd.Series([each["parameters"].get(name) for each in trials], dtype=object)
             numbers = pd.to_numeric(texts, errors="coerce")

@@ -7,6 +7,7 @@ index. The same state is the same commit, so that a repeated launch is the same 
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -34,7 +35,15 @@ def with_branch(command: str) -> tuple[str, str]:
     if "branch" in TABLE.read(LAUNCH, command).options:
         return command, ""
     branch, note = _branch()
-    return f"branch={branch} {command}" if branch else command, note
+    return naming(branch, f"branch={shlex.quote(branch)} {command}") if branch else command, note
+
+
+def naming(branch: str, command: str) -> str:
+    """Return the command. Raise UserError if it is read as of another branch, such as `main` for `_main_`."""
+    read = LAUNCH.by_key["branch"].read(TABLE.read(LAUNCH, command).options["branch"], None)
+    if read != branch:
+        raise UserError(f"The branch {branch} can't be named: it is read as {read}. *Fix:* Rename it.")
+    return command
 
 
 def _branch() -> tuple[str, str]:

@@ -7,7 +7,9 @@ from hashlib import sha256
 
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Parsed
+from bot.remote.answers import Answer
 from bot.remote.api import Sweepbot, connect, say
+from bot.remote.checkout import naming
 from bot.remote.ci_host import PullRequest, comment, pull_request
 from bot.remote.ci_verdict import Verdict, code, pairs, report, verdict
 from bot.remote.client import Sweep
@@ -61,7 +63,9 @@ def _launched(client: Sweepbot, options: Parsed, pull: PullRequest) -> tuple[str
 
 def _on(options: Parsed, branch: str) -> str:
     """Nobody is there to decide about a first trial that failed."""
-    return replace(options, options={"gate": "off", **options.options, "branch": branch}).typed
+    return naming(
+        branch, replace(options, options={"gate": "off", **options.options, "branch": branch}).typed
+    )
 
 
 def _digest(text: str) -> str:
@@ -74,4 +78,4 @@ def _decided(client: Sweepbot, new: Sweep, base: Sweep, max_worse: float) -> Ver
             why = f"the sweep of {code(each['branch'])} ended as {each['state']}"
             return Verdict(passed=False, text=f"**Failed**: {why}.")
     found = pairs(*(client.results(each["id"]) for each in (base, new)))
-    return verdict(found, new["objective"]["goal"], base["branch"], max_worse)
+    return verdict(found, (new["objective"] or Answer())["goal"], base["branch"], max_worse)

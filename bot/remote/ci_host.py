@@ -137,7 +137,12 @@ def _marked(pull: PullRequest, marker: str) -> list[int]:
             listed = _call(pull, "GET", f"{pull.comments}?per_page={PER_PAGE}&page={page}")
         except _RefusedError as refused:
             raise UserError(f"The comments can't be read: {refused} *Fix:* {pull.fix}") from None
-        found += [each["id"] for each in listed if (each["body"] or "").startswith(marker)]
+        try:
+            found += [int(each["id"]) for each in listed if (each["body"] or "").startswith(marker)]
+        except (TypeError, KeyError, AttributeError, ValueError):  # of a proxy
+            raise UserError(
+                "The comments can't be read: the host's answer isn't a list of comments."
+            ) from None
         if len(listed) < PER_PAGE:
             break
     return found
@@ -165,7 +170,7 @@ def _call(pull: PullRequest, method: str, url: str, body: object = None) -> Any:
         if error.code in {401, 403, 404}:
             raise _RefusedError(text) from None
         raise UserError(text) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{host} doesn't answer: {error}.") from None
     except (OSError, HTTPException) as error:
         raise RetryAfterError(f"{host} doesn't answer: {getattr(error, 'reason', error)}.", 0) from None

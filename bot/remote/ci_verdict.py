@@ -84,8 +84,8 @@ def report(title: str, new: Mapping[str, Any], base: Mapping[str, Any] | None, d
     """
     lines = [f"### {_only(' ._=-,:/', title)}", "", decided.text, ""]
     for each in filter(None, (new, base)):
-        best = each["best"]
-        value = f", best {best['value']:.6g}" if best else ""
+        best = (each["best"] or {"value": None})["value"]
+        value = "" if best is None else f", best {best:.6g}"
         thread = f" ([thread]({each['thread']}))" if each["thread"] else ""
         commit = f" @ {code(each['commit'][:8])}" if each["commit"] else ""
         lines.append(f"- {code(each['branch'])}{commit}: {code(each['id'])} {each['state']}{value}{thread}")

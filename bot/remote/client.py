@@ -16,12 +16,14 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from bot import __version__
 from bot.core.errors import RetryAfterError, UserError
+from bot.remote.answers import ANOTHER, Answer, parsed
 from bot.remote.credentials import Credentials
 from bot.remote.github_token import JobCredentials
 from k8s.retry import Retry
 
 TIMEOUT = 30.0  # seconds without a byte of an answer
 EVENTS_TIMEOUT = 45.0  # the same while nothing changes: three of the server's comments
+MAX_PAGES = 1_000  # of a list
 MAX_ANSWER = 64 * 2**20  # bytes
 MAX_LINE = 2**20  # bytes of a line of events
 MAX_WAIT = 60.0  # seconds, whatever Retry-After says
@@ -41,16 +43,6 @@ class UnavailableError(UserError):
 
 class _TooManyError(RetryAfterError):
     """The token makes too many calls, or follows too many sweeps at once."""
-
-
-class Answer(dict[str, Any]):
-    """An object of the server, which is another one, or of another version, if what is read is missing."""
-
-    def __missing__(self, name: str) -> Any:
-        raise UserError(
-            f"The answer has no \"{name}\": the server isn't Sweepbot's API, or of another version. "
-            "*Fix:* Check the URL."
-        )
 
 
 class NoRedirect(HTTPRedirectHandler):
@@ -75,7 +67,7 @@ class Client:
 
     def json(self, path: str, **query: object) -> Answer:
         """Return the same, parsed."""
-        return self._parsed(self._answer(self._request(path, query), JSON))
+        return self._parsed(self._answer(self._request(path, query), JSON), path)
 
     def post(self, path: str, body: dict[str, Any], key: str = "") -> Answer:
         """Send a body and return the answer. `key`: the same is the same request. Raises UserError."""
@@ -83,16 +75,21 @@ class Client:
             check_key("key", key)
         headers = {"Content-Type": JSON} | ({"Idempotency-Key": key} if key else {})
         request = self._request(path, {}, json.dumps(body).encode(), headers)
-        return self._parsed(self._answer(request, JSON))
+        return self._parsed(self._answer(request, JSON), path)
 
     def pages(self, path: str, key: str, **query: object) -> Iterator[Any]:
         """Yield the elements of all pages of a list, from `cursor` on. Raises UserError."""
-        while True:
+        cursors = {query.get("cursor")}
+        while len(cursors) <= MAX_PAGES:
             page = self.json(path, **query)
             yield from page[key]
             if not page["next"]:
                 return
             query["cursor"] = page["next"]
+            if query["cursor"] in cursors:
+                break
+            cursors.add(query["cursor"])
+        raise UserError(f"The list of {key} has no end: {ANOTHER}")
 
     def events(self, sweep: str) -> Iterator[Sweep]:
         """Yield the sweep now and after each change, up to its end. Raises UserError."""
@@ -114,9 +111,10 @@ class Client:
                 self._wait(failures, error)
 
     def _events_until_closed(self, sweep: str) -> Iterator[Sweep]:
-        with self._open(self._request(f"{of(sweep)}/events", {}), EVENTS, EVENTS_TIMEOUT) as stream:
+        path = f"{of(sweep)}/events"
+        with self._open(self._request(path, {}), EVENTS, EVENTS_TIMEOUT) as stream:
             for data in _messages(stream):
-                yield self._parsed(data)
+                yield self._parsed(data, path)
         raise RetryAfterError(f"{self._credentials.url} closed the connection.", 0)
 
     def _answer(self, request: Request, kind: str) -> str:
@@ -166,15 +164,11 @@ class Client:
             return f"{self._credentials.url} redirects to {to[:MAX_KEY]}. *Fix:* Check the URL."
         try:
             return str(json.loads(error.read(MAX_LINE))["detail"])
-        except (OSError, HTTPException, ValueError, TypeError, KeyError):
+        except (OSError, HTTPException, ValueError, TypeError, KeyError, RecursionError):
             return f"{self._credentials.url} answers with status {error.code}. *Fix:* Check the URL."
 
-    def _parsed(self, text: str) -> Answer:
-        try:
-            found = json.loads(text, object_hook=Answer)
-        except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, Answer):
+    def _parsed(self, text: str, path: str) -> Answer:
+        if (found := parsed(text, path)) is None:
             raise self._another()
         return found
 

@@ -52,10 +52,13 @@ def _facts(sweep: Sweep) -> Iterator[str]:
 def details(sweep: Sweep) -> Iterator[str]:
     """Yield the lines below the first one, without those that are unknown."""
     parameters = (sweep["best"] or {}).get("parameters") or {}
+    last = (sweep.get("commands") or [{}])[-1]
+    command = " ".join(filter(None, (last.get("command"), last.get("about"))))
     facts = {
         "Branch": " @ ".join(filter(None, (sweep["branch"], sweep["commit"]))),
         "Reason": sweep["reason"],
         "Cause": sweep["cause"] if sweep["cause"] != sweep["reason"] else None,
+        "Denied": last.get("denied") and f"{command}: {last['denied']}",
         "Best": " ".join(f"{name}={value}" for name, value in parameters.items()),
         "Thread": sweep["thread"],
         "MLflow": sweep["results_url"],

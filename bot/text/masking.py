@@ -73,7 +73,7 @@ FORMS = (
         rf"([Aa](?i:uthorization){SEPARATOR}(?i:token|key|api-?key|digest|negotiate) ){PLAIN_VALUE}",
     ),
     *_forms("Slack tokens", r"()xox[a-z]-[\w-]+", r"()xapp-[\w-]+"),
-    *_forms("one-time URLs of Slack", r"(ticket=)[\w-]+", r"(hooks\.slack\.com/)[\w/-]+"),
+    *_forms("one-time URLs of Slack", r"(ticket=)[\w-]+", r"(hooks\.slack(?:-gov)?\.com/)[\w/-]+"),
     *_forms("Sweepbot's own tokens", r"()swb_[\w-]{20,}"),
     *_forms("secrets of webhooks", r"()whsec_[A-Za-z0-9+/]{20,}=*"),
     *_forms("GitHub tokens", r"()gh[pour]_[A-Za-z0-9]{20,}", r"()ghs_[\w.-]{20,}", r"()github_pat_\w{20,}"),

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
@@ -128,7 +128,7 @@ class Api:
     async def show(self, caller: Caller, query: models.ShowQuery, sweep_id: str) -> AnswerModel:
         sweep = await record_of(self._context, sweep_id)
         if query.wait:
-            sweep = await self._streams.waited(sweep, caller.token, query.wait)
+            sweep = await self._streams.waited(sweep, caller, query.wait)
             sweep = await record_of(self._context, sweep.id) if new_name(sweep) else sweep
         return shown(sweep, self._context.mask)
 
@@ -202,6 +202,12 @@ async def _failed(request: Request, error: Exception) -> Response:
     match error:
         case HTTPException(status_code=404) if "endpoint" not in request.scope:
             return _problem(404, NO_CALL)
+        case HTTPException(status_code=405):  # Starlette names the methods of one of the path's routes
+            routes = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
+            allowed = ", ".join(sorted({method for each in routes for method in each.methods or ()}))
+            return _problem(
+                405, f"{request.method} isn't for this path. Available: {allowed}.", {"Allow": allowed}
+            )
         case HTTPException():
             return _problem(error.status_code, error.detail, dict(error.headers or {}))
         case UserError():

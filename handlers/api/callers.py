@@ -40,6 +40,7 @@ class Caller:
     token: str  # its hash; the same for all tokens of one run of a CI job
     via: str = API  # the door, for the audit and the thread
     is_valid: Callable[[], Awaitable[bool]]  # whether the token still is, for calls that take long
+    is_gone: Callable[[], Awaitable[bool]]  # whether the client has closed the connection
 
     @property
     def user(self) -> str:
@@ -81,7 +82,7 @@ class Callers:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         token = token.strip()
         read = self._person if token.startswith(PREFIX) else self._job
-        found = await read(token) if scheme.lower() == "bearer" else None
+        found = await read(token, request) if scheme.lower() == "bearer" else None
         if found is None:
             raise HTTPException(401, UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
         owner = found.owner
@@ -96,16 +97,16 @@ class Callers:
             raise HTTPException(403, LEFT)
         return found if owner.user_name else replace(found, owner=replace(owner, user_name=who.name))
 
-    async def _person(self, token: str) -> Caller | None:
+    async def _person(self, token: str, request: Request) -> Caller | None:
         async with asyncio.timeout(ACK_TIMEOUT):
             call = await self._tokens.call(token)
         if call is None:
             return None
         _check_rate(call.count, call.seconds_left)
         is_valid = partial(self._tokens.is_valid, call.token)
-        return Caller(owner=call.owner, token=call.token, is_valid=is_valid)
+        return Caller(owner=call.owner, token=call.token, is_valid=is_valid, is_gone=request.is_disconnected)
 
-    async def _job(self, token: str) -> Caller | None:
+    async def _job(self, token: str, request: Request) -> Caller | None:
         try:
             job = await self._ci.verified(token, self._context.config)
         except UnreadableKeysError as error:
@@ -130,7 +131,13 @@ class Callers:
             budget=rule.budget,
             account=f"ci {rule.name}" if rule.budget else "",
         )
-        return Caller(owner=owner, token=job.id, via=f"{API} for CI {rule.name}", is_valid=is_valid)
+        return Caller(
+            owner=owner,
+            token=job.id,
+            via=f"{API} for CI {rule.name}",
+            is_valid=is_valid,
+            is_gone=request.is_disconnected,
+        )
 
 
 def _check_rate(count: int, seconds_left: int) -> None:

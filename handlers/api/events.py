@@ -41,20 +41,22 @@ class Streams:
         self._check_count(caller.token)
         return _Stream(self._events(sweep.id, caller), self._counted(sweep, caller.token))
 
-    async def waited(self, sweep: SweepRecord, token: str, seconds: float) -> SweepRecord:
+    async def waited(self, sweep: SweepRecord, caller: Caller, seconds: float) -> SweepRecord:
         """Return the sweep once it has ended or needs a person, or after the time; its new name, if any.
+
+        Also if the client is gone: those that time out and call again would soon have too many open calls.
 
         Raises HTTPException as `open`.
         """
-        self._check_count(token)
+        self._check_count(caller.token)
         end = monotonic() + seconds
-        with self._counted(sweep, token):
+        with self._counted(sweep, caller.token):
             while True:
                 found = self._sweeps[sweep.id]
                 awaits_person = found.phase in AWAITS_PERSON or awaits_approval(found)
                 if found.phase.final or awaits_person or self._stop.is_set():
                     return found
-                if (left := end - monotonic()) <= 0:
+                if (left := end - monotonic()) <= 0 or await caller.is_gone():
                     return found
                 await self._changed(left)
 

@@ -24,6 +24,7 @@ from handlers.api.received import MAX_BODY
 from handlers.http_server import Application
 
 log = logging.getLogger(__name__)
+logging.getLogger("mcp").setLevel(logging.WARNING)  # it would log the end of each call
 
 PATH = f"{PREFIX}/mcp"
 

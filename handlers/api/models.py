@@ -101,7 +101,7 @@ class ListedSweep(AnswerModel):
 
 class SweepPage(AnswerModel):
     sweeps: list[ListedSweep]
-    """Yours and all running ones, the one changed last first."""
+    """Yours and all running ones, the newest first."""
     next: str | None
     """The `cursor` of the next page; null if this is the last one."""
 

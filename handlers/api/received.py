@@ -30,6 +30,8 @@ def query_of(model: type[M], options: Mapping[str, str]) -> M:
         if found["type"] == "extra_forbidden":
             known = listed(sorted(f"{each}=" for each in model.model_fields)) or "none"
             raise UserError(f"Unknown option: {name[:40]}=. Available: {known}.") from None
+        if found["type"] == "missing":
+            raise UserError(f"Missing {name}=.") from None
         raise UserError(f"{name}= {_rule(model.model_json_schema()['properties'][name])}.") from None
 
 

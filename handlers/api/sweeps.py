@@ -3,6 +3,7 @@ approvals, commands that change none, and used keys.
 """
 
 import asyncio
+from datetime import UTC, datetime
 
 from starlette.exceptions import HTTPException
 
@@ -11,6 +12,7 @@ from bot.core.errors import UserError
 from bot.core.ids import SWEEP_ID
 from bot.core.record import RENAMED, Phase, SweepRecord
 from bot.core.request import Notify, SweepRequest, is_team
+from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import MAX_TEXT
 from bot.platform.config.permissions import BY_A_PERSON, denial
 from bot.platform.runtime.audit import write_entry
@@ -19,6 +21,7 @@ from bot.platform.storage.sweeps import Store
 from bot.sweep.answers.command_parser import COMMANDS, TABLE, parse_command, selected
 from bot.sweep.launch.command_line import complete
 from bot.sweep.launch.options import EXAMPLE, LAUNCH
+from bot.sweep.model.api_sweep import named
 from bot.sweep.questions.store import About, Question
 from handlers.api.callers import Caller
 from handlers.api.models import ListedSweep, ListedTrials, ListQuery, SweepPage
@@ -28,6 +31,7 @@ from handlers.sweep_commands import SWEEP, Sender, handle_command
 
 CHANGES = {each.name: each.does for each in COMMANDS if each.does and not each.does.is_read_only}
 KEY_USED = "This Idempotency-Key was used for another command. Use a new key, or repeat the same command."
+CREATED = "%Y%m%dT%H%M%S.%f"  # in a cursor
 UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 
 
@@ -81,7 +85,7 @@ async def command(
     if refusal:
         entry = AuditEntry(at=context.now(), user=user, action=action, refused=refusal, via=caller.via)
         write_entry(sweep.id, entry)
-        raise HTTPException(403, refusal)
+        raise HTTPException(403, named(refusal, sweep))
     await _claim(tokens, request_id, text)
     sender = Sender(
         user=user,
@@ -130,18 +134,14 @@ def new_name(sweep: SweepRecord) -> str:
 
 
 async def listing(context: HandlerContext, query: ListQuery, user: str) -> SweepPage:
-    """Return a page of what `/sweep list` shows, the sweep saved last first. Raises UserError, RedisError."""
+    """Return a page of what `/sweep list` shows, the newest sweep first. Raises UserError, RedisError."""
     async with asyncio.timeout(ACK_TIMEOUT):
         sweeps = await context.store.listed()
-    found = selected("", user, sweeps, context.config)
-    found = [each for each in found if each.live or not query.active]
-    start = 0
+    found = [each for each in selected("", user, sweeps, context.config) if each.live or not query.active]
     if query.cursor:
-        start = next((n for n, each in enumerate(found, 1) if each.id == query.cursor), 0)
-        if not start:
-            raise UserError("cursor= names no sweep of this list any more. Start again without it.")
-    page = found[start : start + query.limit]
-    more = start + len(page) < len(found)
+        last = _place(query.cursor)
+        found = [each for each in found if (each.created, each.id) < last]
+    page = sorted(found, key=lambda each: (each.created, each.id), reverse=True)[: query.limit]
     listed = [
         ListedSweep(
             id=each.id,
@@ -153,4 +153,19 @@ async def listing(context: HandlerContext, query: ListQuery, user: str) -> Sweep
         )
         for each in page
     ]
-    return SweepPage(sweeps=listed, next=page[-1].id if more else None)
+    more = len(page) < len(found)
+    return SweepPage(sweeps=listed, next=_cursor(page[-1]) if more else None)
+
+
+def _cursor(sweep: SweepSummary) -> str:
+    """Return its place in the list, which no save changes: a page neither repeats nor misses a sweep."""
+    return f"{sweep.created.astimezone(UTC):{CREATED}}-{sweep.id}"
+
+
+def _place(cursor: str) -> tuple[datetime, str]:
+    """Raises UserError."""
+    created, _, sweep_id = cursor.partition("-")
+    try:
+        return datetime.strptime(created, CREATED).replace(tzinfo=UTC), sweep_id
+    except ValueError:
+        raise UserError("cursor= must be `next` of another page. Start again without it.") from None

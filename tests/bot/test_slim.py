@@ -177,13 +177,19 @@ def test_github_action_marks_the_line_of_an_error(slim, tmp_path):
         (tmp_path / name).chmod(0o755)
     (tmp_path / "sweeps").mkdir()
     shutil.copy(ROOT / "examples" / "digits" / "sweeps" / "lr.yaml", tmp_path / "sweeps")
+    (tmp_path / "temp").mkdir()
     script = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][-1]["run"]
 
     def check():
         return subprocess.run(
             ["bash", "-e", "-o", "pipefail", "-c", script],
             cwd=tmp_path,
-            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "FILES": "sweeps/*.yaml", "SWEEPBOT": str(ROOT)},
+            env={
+                "PATH": f"{tmp_path}:/usr/bin:/bin",
+                "FILES": "sweeps/*.yaml",
+                "SWEEPBOT": str(ROOT),
+                "RUNNER_TEMP": str(tmp_path / "temp"),
+            },
             capture_output=True,
             text=True,
             check=False,
@@ -195,6 +201,7 @@ def test_github_action_marks_the_line_of_an_error(slim, tmp_path):
     done = check()
     assert done.returncode == 1
     assert "::error file=sweeps/bad.yaml,line=2::" in done.stdout
+    assert {each.name for each in tmp_path.iterdir()} == {"pip", "sweepbot", "sweeps", "temp"}
 
 
 def test_pre_commit_hook_runs_a_command_that_exists():

@@ -165,10 +165,10 @@ async def test_click_is_stored_in_the_sweeps_mailbox(app, context):
     assert (await context.queue.get(wait=0)).item.key == sweep.id
 
 
-async def test_click_starts_the_sweep_again_within_the_bounds(app, context):
-    click = a_click("lr-a-b layers<3")
-    click.body["actions"][0]["action_id"], click.body["trigger_id"] = CONTINUE, "t1"
-    assert (await app.async_dispatch(click)).status == 200
-    [command] = await context.store.commands("lr-a-b")
-    request = changed(REQUEST, command.changes, CONFIG)
-    assert request == replace(REQUEST, where="layers<3")
+async def test_click_starts_the_sweep_again_within_the_bounds_once_for_each(app, context):
+    for number, bounds in enumerate(("layers<3", "layers<3", "optimizer!=sgd")):
+        click = a_click(f"lr-a-b {bounds}")
+        click.body["actions"][0]["action_id"], click.body["trigger_id"] = CONTINUE, f"t{number}"
+        assert (await app.async_dispatch(click)).status == 200
+    requests = [changed(REQUEST, each.changes, CONFIG) for each in await context.store.commands("lr-a-b")]
+    assert requests == [replace(REQUEST, where=where) for where in ("layers<3", "optimizer!=sgd")]

@@ -40,6 +40,12 @@ def test_poll_reads_what_tensorboardx_writes_and_skips_pictures_and_texts(tmp_pa
     assert poll(follower) == []
 
 
+def test_files_of_a_folder_are_read_in_the_order_of_their_names(tmp_path):
+    for number in (8, 3, 1, 9, 2, 7, 5, 4, 6):
+        write(tmp_path, scalar("loss", 0.5, number), f"events.out.tfevents.17959511{number}0.host.7.0")
+    assert [step for _, _, step, _ in poll(Follower(str(tmp_path)))] == [*range(1, 10)]
+
+
 def test_poll_after_each_byte_returns_each_scalar_once(tmp_path):
     content = b"".join(scalar("loss", 1 / step, step) for step in (1, 2, 4))
     follower, found = Follower(str(tmp_path)), []

@@ -4,13 +4,14 @@ import json
 import math
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.core.curves import Point
 from bot.core.stopping import StoppingRule, at_rungs
 from reader.events import Scalar
-from reader.series import MAX_POINTS, Metrics, Series, names
+from reader.series import MAX_FOLDERS, MAX_POINTS, Metrics, Series, names
 
 
 def series(*values, rungs=()):
@@ -96,6 +97,23 @@ def test_points_at_rungs_are_those_that_early_stopping_takes_from_the_whole_curv
             assert float(found) == point.value
         else:
             assert not math.isfinite(float(found))
+
+
+@pytest.mark.parametrize(
+    ("times", "mixed"),
+    [
+        ({"train": (1, 5), "validation": (2, 6)}, ["train", "validation"]),
+        ({"": (1, 9), "a": (2, 3), "b": (4, 5)}, ["", "a", "b"]),
+        ({"version_1": (4, 6), "version_0": (1, 4)}, []),  # a restart, whose files were read later
+        ({f"fold_{number}": (number, number + 0.5) for number in range(MAX_FOLDERS + 5)}, []),
+    ],
+)
+def test_folders_that_write_a_metric_at_once_are_named_in_its_line(times, mixed):
+    metrics = Metrics(["loss"], [])
+    for folder, both in times.items():
+        for at in both:
+            metrics.add(folder, Scalar("loss", 1, 0.5, at))
+    assert json.loads(metrics.all[0].line()).get("mixed", []) == mixed
 
 
 def test_tag_in_a_folder_is_printed_by_both_names():

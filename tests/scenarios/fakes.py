@@ -8,7 +8,7 @@ from bot.platform.registry.client import ImageMissingError
 from bot.platform.repos.git import Tip
 from bot.platform.slack.client import NotInChannelError
 from bot.sweep.charts.drawing import Picture
-from bot.sweep.results.run_writer import Completion, MainRun, MlflowUnavailableError
+from bot.sweep.results.run_writer import Completion, MlflowUnavailableError
 from bot.sweep.results.tracking_api import TrackingError
 from k8s.api.errors import ApiError
 from local.kubernetes.apiserver import scale
@@ -250,7 +250,7 @@ class FakeLive:
     def __init__(self):
         self.reported, self.away, self.reads = {}, False, 0
 
-    async def read(self, sweep_id, plan, wanted, query=None):
+    async def read(self, sweep_id, plan, wanted, query=None, **_):
         self.reads += 1
         if self.away:
             return LiveReading(failures=MAX_FAILURES)
@@ -258,7 +258,7 @@ class FakeLive:
         latest = {trial: curve[-1] for trial, curve in known.items() if curve}
         return LiveReading(read=True, latest=latest, curves={trial: known[trial] for trial in wanted(latest)})
 
-    async def curves(self, plan, metric, points):
+    async def curves(self, plan, metric, points, url=""):
         if self.away:
             raise TrackingError("no answer within 8 s")
         names = frozenset({plan.space.metric, "accuracy"})
@@ -281,8 +281,7 @@ class FakeRunWriter:
     async def complete(self, results, tags, logged):
         if self.away:
             raise MlflowUnavailableError("away")
-        runs = {each.name: MainRun(each.name, f"http://mlflow/{each.name}") for each in results.trials}
-        return Completion(runs, complete=True)
+        return Completion({t.name: f"http://mlflow/{t.name}" for t in results.trials}, complete=True)
 
 
 class FakePictures:

@@ -9,7 +9,7 @@ from bot.core.record import Phase
 from bot.measure.gpus.models import ITEM, NodeUse, NoGpuDataError
 from bot.platform.clients import Clients
 from bot.platform.config.teams import Team
-from bot.platform.slack.client import MessageRejectedError, SlackBusyError
+from bot.platform.slack.client import MessageRejectedError
 from bot.platform.storage.free_capacity import CapacityStore
 from bot.platform.storage.sweeps import Store
 from bot.platform.storage.work_queue import Queue
@@ -31,11 +31,11 @@ NODE = NodeUse(node="n1", physical=2, allocatable=2, allocated=1)
 
 class FakeSlack:
     def __init__(self) -> None:
-        self.posted, self.ephemeral_messages, self.busy, self.number = {}, [], set(), 0
+        self.posted, self.ephemeral_messages, self.errors, self.number = {}, [], {}, 0  # errors by channel
 
     async def post(self, channel, message, thread=""):
-        if channel in self.busy:
-            raise SlackBusyError(7)
+        if channel in self.errors:
+            raise self.errors[channel]
         self.number += 1
         self.posted[f"m{self.number}"] = (channel, thread, message)
         return f"m{self.number}"
@@ -52,6 +52,8 @@ class FakeSlack:
         return f"D-{user}"
 
     async def post_ephemeral(self, user, text, response_url="", channel="", thread=""):
+        if user in self.errors:
+            raise self.errors[user]
         if user == "UGONE":
             raise MessageRejectedError("account_inactive")
         self.ephemeral_messages.append((user, text))

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from slack_bolt.request.async_request import AsyncBoltRequest
 
-from bot.core.commands import Action
+from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.request import Notify
 from bot.platform.config.limits import Launch
@@ -133,6 +133,25 @@ async def test_commands_reach_trials_in_their_own_namespace(redis):
         await session.types("cancel", rounds=6)
         await session.until(Phase.CANCELLED)
         assert session.simulation.kubernetes.list("Pod") == []
+
+
+@pytest.mark.features("extension")
+@pytest.mark.parametrize(
+    ("actions", "phase"),
+    [
+        ((Action.EXTEND, Action.CANCEL), Phase.CANCELLED),
+        ((Action.CANCEL, Action.EXTEND), Phase.SUCCEEDED),  # that cancel came too late
+    ],
+)
+async def test_cancel_that_waits_with_an_extension_is_applied_in_their_order(redis, actions, phase):
+    async with open_session(redis, **READY, space=SPACE_OF_MANY.replace("max: 5", "max: 3")) as session:
+        await session.until(Phase.SUCCEEDED)
+        for action in actions:
+            command = Command(action=action, user=ADA.user, user_name="ada", trials=4)
+            await session.simulation.store.add_command(SWEEP, command)
+        await session.rounds(8)
+        assert (await session.simulation.record()).phase is phase
+        assert len(session.simulation.kubernetes.list("Trial")) == 3 + (phase is Phase.SUCCEEDED)
 
 
 async def test_rerun_without_permission_is_denied(redis):

@@ -8,7 +8,8 @@ import pytest
 
 from bot.core.curves import Point
 from bot.sweep.reports.end_results import stored_results
-from bot.sweep.reports.trial_runs_job import NEXT_PASS_DELAY, RETRY, TrialRunsJob
+from bot.sweep.reports.trial_runs_job import BUSY_DELAY, NEXT_PASS_DELAY, RETRY, TrialRunsJob
+from bot.sweep.results import run_writer
 from bot.sweep.results.run_writer import RunWriter
 from bot.sweep.results.store import ResultsStore
 from bot.sweep.sweeps.durable_record import recover
@@ -77,6 +78,14 @@ async def test_runs_are_written_even_if_redis_is_lost_right_after_the_end(ended,
     await ended.redis.flushall()
     await recover(replace(ended.clients, cluster=ended.cluster))
     assert await ended.redis.zscore("life:queue:ready", f"runs: {SWEEP}") is None
+
+
+async def test_sweeps_that_wait_come_before_the_next_pass_of_a_large_one(ended, tracking, monkeypatch):
+    job = TrialRunsJob(ended.clients, file_writer(tracking))
+    async with job._writing:
+        assert await job.run(SWEEP) == BUSY_DELAY
+    monkeypatch.setattr(run_writer, "PASS_TIMEOUT", -1)
+    assert await job.run(SWEEP) == NEXT_PASS_DELAY > BUSY_DELAY
 
 
 async def test_curves_of_the_best_trials_are_stored_without_values_that_are_not_finite(ended, tracking):

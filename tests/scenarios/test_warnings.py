@@ -1,9 +1,11 @@
 """The idle GPU monitor: who is warned about what, the commands, and workers that die anywhere."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from slack_sdk.errors import SlackApiError
 
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
@@ -11,6 +13,7 @@ from bot.core.request import Notify
 from bot.measure.gpus.models import ITEM, Xid
 from bot.platform.config.personal import Personal
 from bot.platform.config.teams import Team
+from bot.platform.slack.client import SlackBusyError
 from bot.watch.idle.alerts import Snooze
 from bot.watch.idle.store import AlertStore, SnoozeStore
 from k8s.api.errors import ApiError
@@ -449,15 +452,21 @@ async def test_gpu_error_is_reported_to_the_admins_once(redis):
     assert "Xid 79, fallen off the bus" in message.text
 
 
-async def test_busy_channel_does_not_delay_the_others(redis):
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [(SlackBusyError(7), nullcontext()), (SlackApiError("down", {}), pytest.raises(SlackApiError))],
+)
+async def test_channel_that_slack_does_not_accept_now_does_not_delay_the_others(redis, error, raised):
     simulation = SimulatedMonitor(
         redis, a_pod(QUIET), a_pod(QUIET, pod="notebook", team="vision", sweep="", namespace="vision")
     )
     await simulation.sweep()
-    simulation.slack.busy = {"C1"}
-    assert await simulation.run() == timedelta(seconds=7)
+    simulation.slack.errors = {"C1": error, STRANGER: SlackApiError("down", {})}
+    await simulation.click(Action.MEASURES, STRANGER)  # an answer that is lost
+    with raised:
+        assert await simulation.run() == timedelta(seconds=7)
     assert [channel for channel, _, _ in simulation.slack.posted.values()] == ["C9"]
-    simulation.slack.busy = set()
+    simulation.slack.errors = {}
     assert await simulation.run() is None
     assert sorted(channel for channel, _, _ in simulation.slack.posted.values()) == ["C1", "C9"]
 

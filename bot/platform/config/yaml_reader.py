@@ -17,7 +17,7 @@ import yaml
 from bot.core.errors import UserError
 from bot.text.masking import Mask
 from bot.text.number_format import NUMBER
-from bot.text.wording import counted, did_you_mean, listed, shortened
+from bot.text.wording import counted, did_you_mean, listed, printable, shortened
 
 MAX_CHARACTERS = 64_000
 MAX_NODES = 5_000  # after aliases are expanded: nine lines of anchors can mean a billion values
@@ -81,7 +81,7 @@ class Node:
 
     def error(self, sentence: str) -> None:
         path = f"{self.path}: " if self.path else ""
-        self.errors.append(FileError(self.line, f"{self.file}:{self.line}: {path}{sentence}"))
+        self.errors.append(FileError(self.line, printable(f"{self.file}:{self.line}: {path}{sentence}")))
 
     def check(self) -> None:
         """Raise UserError with the first errors of the file, in file order."""

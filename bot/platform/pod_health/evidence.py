@@ -1,4 +1,6 @@
-"""The Kubernetes objects and logs from which a trial is diagnosed, or an experiment without one. Pure."""
+"""The Kubernetes objects and logs from which a trial is diagnosed, or an experiment without one, and the
+diagnosis made of them, with its short cause. Pure.
+"""
 
 import re
 from collections.abc import Callable, Iterator

@@ -32,8 +32,21 @@ from k8s.retry import Retry
 log = logging.getLogger(__name__)
 
 # Slack's errors when the bot isn't in the channel; a private channel is "not found" then.
-# In an archived channel, an edit is "inactive".
-NO_ACCESS = {"not_in_channel", "channel_not_found", "is_archived", "is_inactive", "restricted_action"}
+# In an archived channel, an edit is "inactive". With its own keys, an organization can deny access, too.
+NO_ACCESS = {
+    "access_denied",
+    "channel_not_found",
+    "ekm_access_denied",
+    "is_archived",
+    "is_inactive",
+    "no_permission",
+    "not_in_channel",
+    "restricted_action",
+    "restricted_action_non_threadable_channel",
+    "restricted_action_read_only_channel",
+    "restricted_action_thread_locked",
+    "restricted_action_thread_only_channel",
+}
 # The message was deleted, or Slack has its own in its place, above replies; or it is closed to edits.
 GONE = {"message_not_found", "cant_update_message"}
 NOT_EDITABLE = GONE | {"edit_window_closed"}
@@ -43,19 +56,23 @@ NOT_EDITABLE = GONE | {"edit_window_closed"}
 TRANSIENT = {
     "accesslimited",
     "account_inactive",
+    "enterprise_is_restricted",
     "external_channel_migrating",
     "fatal_error",
     "internal_error",
     "invalid_auth",
     "message_limit_exceeded",
     "missing_scope",
+    "not_allowed_token_type",
     "not_authed",
     "org_login_required",
     "request_timeout",
     "service_unavailable",
+    "team_access_not_granted",
     "team_added_to_org",
     "token_expired",
     "token_revoked",
+    "two_factor_setup_required",
     "update_failed",
 }
 # The second is chat.postMessage's own: the app has posted too much in all channels together.
@@ -111,6 +128,9 @@ class SlackBusyError(RetryAfterError):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"Slack rate limit, retry after {seconds:.0f} s", seconds)
+
+
+UNSENT = (SlackBusyError, SlackApiError, ClientError, OSError)  # Slack can accept the message later
 
 
 def error_code(error: SlackApiError) -> str:

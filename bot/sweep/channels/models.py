@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from bot.core.stored_format import late_adapter
-from bot.platform.config.digest_times import DigestSchedule
+from bot.platform.config.digest_times import DigestSchedule, is_zone
 from bot.platform.config.personal import Personal
 from bot.platform.config.policy import Config
 from bot.platform.config.teams import Team, team_of
@@ -63,6 +63,7 @@ class Setup:
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {
     each: late_adapter(each) for each in (ChannelSetup, Person, Group, Personal)
 }
+HOURS = range(24)  # the ConfigMap can be edited by hand
 OWN = "own-"  # begins the key of a person's own settings, beside which a greeting writes the Person
 
 
@@ -99,11 +100,12 @@ def applied(config: Config, setup: Setup) -> Config:
     teams, repos = {team.name for team in config.teams}, {each.name for each in config.repositories}
     digests = {each.channel: each for each in config.digests}
     for channel, settings in setup.channels.items():
-        if settings.hour is not None:
+        if settings.hour is not None and settings.hour in HOURS:
             team = settings.team if settings.team in teams else ""
             weekly = channel in digests and digests[channel].weekly
+            zone = settings.timezone if is_zone(settings.timezone) else "UTC"  # as of a person
             digests[channel] = DigestSchedule(
-                channel=channel, hour=settings.hour, timezone=settings.timezone, team=team, weekly=weekly
+                channel=channel, hour=settings.hour, timezone=zone, team=team, weekly=weekly
             )
     chosen = (user for user, person in setup.people.items() if person.chosen)
     homes, channels = config.namespaces, setup.channels.items()

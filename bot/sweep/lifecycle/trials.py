@@ -115,7 +115,8 @@ def follow_end(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRec
         return sweep
     if seen.open:
         return sweep if is_limited(plan, experiment) else replace(sweep, extending=False)
-    if sweep.extending and sweep.progress.finished < plan.space.max_trials:
+    is_earlier = sweep.extending and experiment.end is End.ALL_TRIALS  # Katib continues after no other
+    if is_earlier and sweep.progress.finished < plan.space.max_trials:
         return sweep
     if seen.live and (
         experiment.end is End.DRAINED or (plan.space.finish_running and experiment.end is End.TARGET)

@@ -8,6 +8,7 @@ from pydantic_core import CoreSchema
 
 from bot.core.record import APPROVAL, Phase, SweepRecord
 from bot.platform.config.docstrings import docstrings
+from bot.platform.slack.mrkdwn import unmentioned
 from bot.text.masking import Mask
 
 COMMANDS_SHOWN = 12  # of a sweep, the latest
@@ -86,6 +87,13 @@ def awaits_approval(sweep: SweepRecord) -> bool:
     return sweep.phase is Phase.OPENING and APPROVAL in sweep.holds and bool(sweep.reason)
 
 
+def named(text: str, sweep: SweepRecord) -> str:
+    """Return the text with the names of its owner, and of who gave it commands, as Slack shows mentions."""
+    people = [(each.user, each.name) for each in sweep.audit_log]
+    people.append((sweep.requester.user, sweep.requester.user_name))
+    return unmentioned(text, {user: name for user, name in people if name})
+
+
 def shown(sweep: SweepRecord, mask: Mask) -> Sweep:
     """Return what the API shows of one sweep; None where unknown. Pure."""
     progress, plan, requester = sweep.progress, sweep.plan, sweep.requester
@@ -117,7 +125,7 @@ def shown(sweep: SweepRecord, mask: Mask) -> Sweep:
                 user=each.name or each.user,
                 command=each.action.name.lower(),
                 about=each.about or None,
-                denied=each.refused or None,
+                denied=named(each.refused, sweep) or None,
             )
             for each in sweep.audit_log[-COMMANDS_SHOWN:]
         ],

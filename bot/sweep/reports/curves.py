@@ -44,11 +44,11 @@ async def draw_curves(
     query = log_query(plan, seen.pods, trials) if plan.has_reader else None
     where = "TensorBoard files" if query else "MLflow"
     curves, names = await (
-        _of_files(sweep, query, metric, clients) if query else _of_mlflow(plan, metric, clients)
+        _of_files(sweep, query, metric, clients) if query else _of_mlflow(sweep, plan, metric, clients)
     )
     if query and not curves:  # the pods are gone, but not the runs
         with suppress(UserError):
-            curves, names = await _of_mlflow(plan, metric, clients)
+            curves, names = await _of_mlflow(sweep, plan, metric, clients)
             where = "MLflow" if curves else where
     if not curves:
         raise UserError(_nothing(sweep.id, space.metric, metric, where, names))
@@ -86,11 +86,11 @@ def _nothing(sweep: str, objective: str, metric: str, where: str, names: Collect
 
 
 async def _of_mlflow(
-    plan: SweepPlan, metric: str, clients: SweepClients
+    sweep: SweepRecord, plan: SweepPlan, metric: str, clients: SweepClients
 ) -> tuple[dict[str, Curve], frozenset[str]]:
     """Raise UserError if MLflow doesn't answer."""
     try:
-        return await clients.live.curves(plan, metric, POINTS)
+        return await clients.live.curves(plan, metric, POINTS, sweep.results_url or "")
     except TrackingError as error:
         raise UserError(
             f"MLflow isn't available ({clients.mask(str(error))[:200]}). Try again later."

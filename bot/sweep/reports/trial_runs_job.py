@@ -23,15 +23,15 @@ from bot.sweep.reports.end_results import (
 )
 from bot.sweep.results import run_tags
 from bot.sweep.results.models import SweepResults
-from bot.sweep.results.run_writer import Logged, MainRun, MlflowUnavailableError, RunWriter
+from bot.sweep.results.run_writer import Logged, MlflowUnavailableError, RunWriter
 from bot.sweep.results.tracking_api import TrackingError
 from k8s.objects import TEAM_LABEL
 from k8s.retry import Retry
 
 log = logging.getLogger(__name__)
 
-NEXT_PASS_DELAY = timedelta(seconds=1)  # another pass is needed
 BUSY_DELAY = timedelta(seconds=5)  # this worker is writing another sweep's runs
+NEXT_PASS_DELAY = timedelta(seconds=6)  # another pass is needed; longer, so that the others come first
 RETRY = Retry(base=300.0)  # while MLflow is unavailable
 MAX_AGE = timedelta(days=7)  # since the sweep ended; older runs stay as they are
 CURVE_POINTS = 200  # of each curve: about 10 KB per sweep
@@ -61,19 +61,16 @@ class TrialRunsJob:
                 done = await self._writer.complete(results, tags, logged)
             except MlflowUnavailableError:
                 return RETRY.delay()
-        if done.complete and results.runs_pending and record and results.best in done.runs:
+        trials = tuple(
+            replace(each, run_url=done.urls.get(each.name, each.run_url)) for each in results.trials
+        )
+        runs = {each.name: each.run_url.rpartition("/")[2] for each in trials if each.run_url}
+        if done.complete and results.runs_pending and record and results.best in runs:
             pictures = await best_pictures(record, results, self._clients)
             if pictures:
-                await self._writer.keep_files(done.runs[results.best].id, pictures)
-        new = replace(
-            results,
-            trials=tuple(
-                replace(each, run_url=run.url) if (run := done.runs.get(each.name)) else each
-                for each in results.trials
-            ),
-            curves=await self._curves(results, done.runs),
-            runs_pending=not done.complete,
-        )
+                await self._writer.keep_files(runs[results.best], pictures)
+        curves = await self._curves(results, runs) if done.complete else results.curves
+        new = replace(results, trials=trials, curves=curves, runs_pending=not done.complete)
         again = await self._store(results, new)
         return again if done.complete else NEXT_PASS_DELAY
 
@@ -87,10 +84,10 @@ class TrialRunsJob:
         await self._clients.wake(old.sweep)
         return None
 
-    async def _curves(self, results: SweepResults, runs: Mapping[str, MainRun]) -> dict[str, Curve]:
-        """Return the curves of the best trials, without values that aren't finite."""
+    async def _curves(self, results: SweepResults, runs: Mapping[str, str]) -> dict[str, Curve]:
+        """Return the curves of the best trials, without values that aren't finite. `runs`: IDs by trial."""
         best = best_trials(results)
-        trials = {runs[each.name].id: each.name for each in best if each.name in runs}
+        trials = {runs[each.name]: each.name for each in best if each.name in runs}
         if not trials:
             return results.curves
         try:

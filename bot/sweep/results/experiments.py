@@ -18,12 +18,14 @@ from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.sweep.results import run_tags
 from bot.text.wording import counted, listed
+from k8s.api.errors import SweepbotError
 from k8s.katib.manifest import ui_link
 from k8s.objects import TEAM_LABEL
 from k8s.retry import Retry
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Experiment
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,19 @@ CREATE_TIMEOUT = 1.0  # seconds that a submission waits for an experiment that i
 RETRY = Retry(base=60.0)  # of an MLflow server that failed
 MARKUP = re.compile(r"[^\w .,/@#+()-]+")
 MAX_FOUND = 100  # URLs not yet taken by a reconcile; another worker may have reconciled the sweep
+IN_URL = "/#/experiments/"
+REFUSED = {  # error codes of one experiment or run; others can be written
+    "BAD_REQUEST",
+    "INVALID_PARAMETER_VALUE",
+    "PERMISSION_DENIED",
+    "RESOURCE_ALREADY_EXISTS",
+    "RESOURCE_CONFLICT",
+    "RESOURCE_DOES_NOT_EXIST",
+}
+
+
+class ExperimentDeletedError(SweepbotError):
+    """Someone deleted the sweep's experiment; MLflow can restore it."""
 
 
 class MlflowExperiments:
@@ -58,7 +73,7 @@ class MlflowExperiments:
         self._lock = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by sweep
         self._found: dict[str, str] = {}
-        self._not_before = 0.0
+        self._not_before: dict[str, float] = {}  # by sweep; "": of all, while MLflow is unavailable
 
     async def open(self, sweep: SweepRecord) -> str | None:
         """Return the URL of the sweep's runs for a browser; None until MLflow has answered.
@@ -67,7 +82,7 @@ class MlflowExperiments:
         """
         if found := self._found.pop(sweep.id, None):
             return found
-        if sweep.plan and sweep.id not in self._tasks and monotonic() >= self._not_before:
+        if sweep.plan and sweep.id not in self._tasks and self._can_open(sweep.id):
             tags = experiment_tags(sweep, sweep.plan, self._katib_ui)
             task = asyncio.create_task(self._open(sweep.id, sweep.plan.results_name, tags))
             self._tasks[sweep.id] = task
@@ -87,9 +102,14 @@ class MlflowExperiments:
         """Import MLflow's client beside the event loop; the import takes about three seconds."""
         self._thread.submit(tracking_client, self._tracking_uri)
 
+    def _can_open(self, sweep_id: str) -> bool:
+        now = monotonic()
+        self._not_before = {key: at for key, at in self._not_before.items() if at > now}
+        return not self._not_before.keys() & {"", sweep_id}
+
     async def _open(self, sweep_id: str, name: str, tags: dict[str, str]) -> None:
         async with self._lock:
-            if monotonic() < self._not_before:  # the previous call failed
+            if not self._can_open(sweep_id):  # the previous call failed
                 return
             try:
                 with measured("mlflow", operation="open experiment"):
@@ -97,11 +117,13 @@ class MlflowExperiments:
                         self._thread, self._experiment, name, tags
                     )
             except Exception as error:  # noqa: BLE001  MLflow's client raises whatever its transports raise
-                log.warning("MLflow unavailable; sweeps run without a link: %s", error)
-                self._not_before = monotonic() + RETRY.seconds()
+                own = is_refused(error)
+                what = f"MLflow refused; {sweep_id} runs" if own else "MLflow unavailable; sweeps run"
+                log.warning("%s without a link: %s", what, error)
+                self._not_before[sweep_id if own else ""] = monotonic() + RETRY.seconds()
                 return
         # Without this query, MLflow 3 opens its page for language model traces.
-        self._found[sweep_id] = f"{self._ui}/#/experiments/{number}/runs?workflowType=machine_learning"
+        self._found[sweep_id] = f"{self._ui}{IN_URL}{number}/runs?workflowType=machine_learning"
         for oldest in list(self._found)[:-MAX_FOUND]:
             del self._found[oldest]
         try:
@@ -110,24 +132,55 @@ class MlflowExperiments:
             log.warning("MLflow link of %s is shown at its next reconcile: %s", sweep_id, error)
 
     def _experiment(self, name: str, tags: dict[str, str]) -> str:
-        return experiment_id(tracking_client(self._tracking_uri), name, tags)
+        return experiment_ids(tracking_client(self._tracking_uri), name, tags)[0]
 
 
-def experiment_id(client: "MlflowClient", name: str, tags: Mapping[str, str]) -> str:
-    """Return the experiment's ID; create it, or add missing tags. Blocks."""
+def is_refused(error: Exception) -> bool:
+    """Return whether MLflow answered, and refuses one sweep's experiment or runs."""
+    return isinstance(error, ExperimentDeletedError) or getattr(error, "error_code", "") in REFUSED
+
+
+def id_in(url: str) -> str:
+    """Return the ID of the experiment in a URL of `MlflowExperiments.open`; "" of other texts."""
+    return url.partition(IN_URL)[2].partition("/")[0]
+
+
+def experiment_ids(client: "MlflowClient", name: str, tags: Mapping[str, str], url: str = "") -> list[str]:
+    """Return the experiment's ID; create it, or add missing tags. Blocks. Raises ExperimentDeletedError.
+
+    If it was renamed, its ID in the `url` is known, and the one that later trials created follows.
+    """
     from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
 
-    found = client.get_experiment_by_name(name)
-    if found is None:
+    known, found = _opened(client, id_in(url), tags[run_tags.SWEEP]), client.get_experiment_by_name(name)
+    if known is None and found is None:
         try:
-            return str(client.create_experiment(name, tags=dict(tags)))
+            return [str(client.create_experiment(name, tags=dict(tags)))]
         except MlflowException:  # another worker or the first trial created it
             found = client.get_experiment_by_name(name)
             if found is None:
                 raise
-    for key in tags.keys() - found.tags.keys():  # absent if a trial created it
-        client.set_experiment_tag(found.experiment_id, key, tags[key])
-    return str(found.experiment_id)
+    both = {each.experiment_id: each for each in (known, found) if each}
+    active = {number: each for number, each in both.items() if each.lifecycle_stage == "active"}
+    if not active:
+        raise ExperimentDeletedError(f"the experiment {name} was deleted; restore it in MLflow")
+    for number, each in active.items():
+        for key in tags.keys() - each.tags.keys():  # absent if a trial created it
+            client.set_experiment_tag(number, key, tags[key])
+    return [*active]
+
+
+def _opened(client: "MlflowClient", number: str, sweep: str) -> "Experiment | None":
+    """Return the sweep's experiment by its ID; None if it is gone, or of an MLflow used before."""
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
+
+    try:
+        found = client.get_experiment(number) if number else None
+    except MlflowException as error:
+        if not is_refused(error):
+            raise
+        return None
+    return found if found and found.tags.get(run_tags.SWEEP) == sweep else None
 
 
 def experiment_tags(sweep: SweepRecord, plan: SweepPlan, katib_ui: str = "") -> dict[str, str]:

@@ -43,6 +43,7 @@ MAX_READINGS = 50  # at once, per worker; the others are read in their next peri
 ON_DEMAND_TIMEOUT = 8.0  # seconds until a command is answered without curves
 MAX_CURVES = 100  # in one chart
 READING_POINTS = 500  # of one curve
+MAX_WANTED = 100  # curves in one reading; the next one, a minute later, has the others
 
 # Returns whether each reading is due, and the last one. A pipeline takes the client twice the CPU time.
 _LOOK = """
@@ -74,29 +75,42 @@ class LiveValues:
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by sweep
 
     async def read(
-        self, sweep_id: str, plan: SweepPlan, wanted: Wanted, query: LogQuery | None = None
+        self,
+        sweep_id: str,
+        plan: SweepPlan,
+        wanted: Wanted,
+        query: LogQuery | None = None,
+        *,
+        url: str = "",
+        since: float = 0.0,
     ) -> LiveReading:
-        """Return the last reading, and start the next one if it is due: of the logs if there is a query."""
+        """Return the last reading, and start the next one if it is due: of the logs if there is a query.
+
+        Args:
+            url: of the sweep's runs in MLflow, or "".
+            since: Unix seconds when the oldest active trial started. Of trials that had ended by the last
+                reading, MLflow isn't asked again.
+        """
         keys = [self._key(name, sweep_id) for name in ("live-due", "live-soon", "live")]
         due, soon, stored = await self._look(keys, [int(each.total_seconds()) for each in (PERIOD, SOON)])
         before = cached(_READING, stored) or LiveReading()
         partly = bool(soon and not due and query and query.new - before.latest.keys())
         if (due or partly) and sweep_id not in self._tasks and len(self._tasks) < MAX_READINGS:
-            reading = self._next(sweep_id, plan, before, wanted, query, partly=partly)
-            task = asyncio.create_task(reading)
+            call = partial(self._reading, plan, wanted, before, url, since)
+            task = asyncio.create_task(self._next(sweep_id, call, before, wanted, query, partly=partly))
             self._tasks[sweep_id] = task
             task.add_done_callback(lambda _: self._tasks.pop(sweep_id))
         return before
 
     async def curves(
-        self, plan: SweepPlan, metric: str, points: int
+        self, plan: SweepPlan, metric: str, points: int, url: str = ""
     ) -> tuple[dict[str, Curve], frozenset[str]]:
         """Return the curves of the MAX_CURVES trials that logged last, and the names of all that they log.
 
         Raises TrackingError, also if MLflow doesn't answer within ON_DEMAND_TIMEOUT seconds. `points`: of a
-        curve at most.
+        curve at most. `url`: of the sweep's runs, or "".
         """
-        return await self._on_demand(partial(self._curves, plan, metric, points))
+        return await self._on_demand(partial(self._curves, plan, metric, points, url))
 
     async def logged(self, sweep_id: str, query: LogQuery, other: str = "") -> dict[str, LogCurve]:
         """Return what is in these logs, read for up to ON_DEMAND_TIMEOUT seconds. Raises RedisError.
@@ -122,8 +136,10 @@ class LiveValues:
         except TimeoutError:
             raise TrackingError(f"no answer within {ON_DEMAND_TIMEOUT:g} s") from None
 
-    def _curves(self, plan: SweepPlan, metric: str, points: int) -> tuple[dict[str, Curve], frozenset[str]]:
-        runs = self._api.runs(plan.results_name, metric).values()
+    def _curves(
+        self, plan: SweepPlan, metric: str, points: int, url: str
+    ) -> tuple[dict[str, Curve], frozenset[str]]:
+        runs = self._api.runs(plan.results_name, metric, url).values()
         last = sorted(runs, key=lambda run: run.latest.at, reverse=True)[:MAX_CURVES]
         curves = self._api.curves({run.id: run.trial for run in last}, metric, most=points)
         return curves, frozenset(name for run in last for name in run.names)
@@ -131,7 +147,7 @@ class LiveValues:
     async def _next(
         self,
         sweep_id: str,
-        plan: SweepPlan,
+        of_mlflow: Callable[[], LiveReading],
         before: LiveReading,
         wanted: Wanted,
         query: LogQuery | None,
@@ -150,10 +166,11 @@ class LiveValues:
                 elif query:
                     reading = await self._from_logs(sweep_id, query, wanted)
                 else:
-                    reading = await self._in_thread(partial(self._reading, plan, wanted))
+                    reading = await self._in_thread(of_mlflow)
             except TrackingError as error:
                 log.warning("no live values of %s: %s", sweep_id, error)
-                reading = LiveReading(latest=before.latest, failures=before.failures + 1)
+                failures = before.failures + 1
+                reading = LiveReading(latest=before.latest, since=before.since, failures=failures)
             new = _READING.dump_json(replace(reading, at=at))
             await self._redis.set(self._key("live", sweep_id), new, px=RETENTION)
             if _values(reading) != _values(before) and reading.failures in {0, MAX_FAILURES}:
@@ -161,13 +178,20 @@ class LiveValues:
         except RedisError as error:
             log.warning("live values of %s are read again later: %s", sweep_id, error)
 
-    def _reading(self, plan: SweepPlan, wanted: Wanted) -> LiveReading:
+    def _reading(
+        self, plan: SweepPlan, wanted: Wanted, before: LiveReading, url: str, since: float
+    ) -> LiveReading:
         metric = plan.space.metric
-        runs = self._api.runs(plan.results_name, metric)
+        runs = self._api.runs(plan.results_name, metric, url, before.since)
         latest = {trial: run.latest for trial, run in runs.items()}
         trials = {runs[trial].id: trial for trial in sorted(wanted(latest))}
         found = self._api.curves(trials, metric, most=READING_POINTS) if trials else {}
-        return LiveReading(read=True, latest=latest, curves=_at_rungs(plan.space, found))
+        return LiveReading(
+            read=True,
+            latest={**before.latest, **latest},
+            curves=_at_rungs(plan.space, found),
+            since=before.since if len(trials) >= MAX_WANTED else since,  # some curves are still to be read
+        )
 
     async def _from_logs(self, sweep_id: str, query: LogQuery, wanted: Wanted) -> LiveReading:
         key = self._key("live-log", sweep_id)
@@ -208,7 +232,7 @@ def _at_rungs(space: SearchSpace, curves: Mapping[str, Curve]) -> dict[str, Curv
 
 def _values(reading: LiveReading) -> bytes:
     """Return what a reading says, whenever it was made; as text, because NaN differs from itself."""
-    return _READING.dump_json(reading, exclude={"at"})
+    return _READING.dump_json(reading, exclude={"at", "since"})
 
 
 def _parsed_logs(stored: Mapping[str, bytes | str]) -> dict[str, LogCurve]:

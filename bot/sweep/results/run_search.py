@@ -5,76 +5,65 @@ memory. Only what `trial_runs` needs of a run is kept.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bot.sweep.results import run_tags
 from bot.sweep.results.models import SweepResults, TrialResult
-from bot.sweep.results.tracking_api import PARENT_TAG, AnswerTooLargeError, dicts, mapping
+from bot.sweep.results.tracking_api import PARENT_TAG, AnswerTooLargeError, dicts, mapping, smaller
 from bot.sweep.results.trial_runs import FROM_KATIB, FRONT_TAG, SOURCE_TAG, STATE_TAG, Run, front_tag
 
 log = logging.getLogger(__name__)
 
 PAGE_SIZE, MAX_PAGES = 100, 100  # runs; beyond these, the runs of missing trials are searched one by one
-SMALLER = 10  # pages that are too large are read again in this many parts
 
-# Returns a page of an experiment's runs, and the token of the next one, "" after the last. The arguments are
-# the experiment's ID, a filter, the page's size, and its token. Raises AnswerTooLargeError, TrackingError.
-Search = Callable[[str, str, int, str], tuple[list[dict[str, Any]], str]]
+# Returns a page of the experiments' runs, and the token of the next one, "" after the last. The arguments are
+# the experiments' IDs, a filter, the page's size, and its token. Raises AnswerTooLargeError, TrackingError.
+Search = Callable[[Sequence[str], str, int, str], tuple[list[dict[str, Any]], str]]
 
 
 class RunSearch:
     """The runs of one sweep. Raises TrackingError."""
 
-    def __init__(self, search: Search, experiment: str, results: SweepResults) -> None:
-        self._search, self._experiment, self._results = search, experiment, results
+    def __init__(self, search: Search, experiments: Sequence[str], results: SweepResults) -> None:
+        self._search, self._experiments, self._results = search, experiments, results
         self._names = {
             *results.space.strategies,
             *(name for each in results.trials for name in each.parameters),
         }
         self._size = PAGE_SIZE
+        self._found: dict[str, list[Run]] = defaultdict(list)  # by trial
+        self._complete = False  # what is not known isn't there
 
-    def runs(self) -> Iterator[Run]:
-        """Yield the runs in pages, then those of each trial that wasn't among them."""
-        found = set[str]()
-        for run in self._paged():
-            found.add(run.trial)
-            yield run
-        if not self._complete:
-            for trial in self._results.trials:
-                if trial.name not in found:
-                    yield from self._of_trial(trial)
-
-    def _paged(self) -> Iterator[Run]:
-        token, self._complete = "", False
+    def read(self) -> None:
+        """Read the runs of all trials in pages, up to MAX_PAGES."""
+        token = ""
         for _ in range(MAX_PAGES):
             try:
                 page, token = self._page("", token)
             except AnswerTooLargeError:
                 return
-            yield from page
+            for run in page:
+                self._found[run.trial].append(run)
             if not token:
                 self._complete = True
                 return
 
-    def _of_trial(self, trial: TrialResult) -> Iterator[Run]:
+    def of(self, trial: TrialResult) -> list[Run]:
+        """Return the trial's runs; those that weren't read are searched."""
+        if self._complete or trial.name in self._found:
+            return self._found[trial.name]
         try:
-            yield from self._page(f"tags.`{run_tags.TRIAL}` = '{trial.name}'", "")[0]
+            return self._page(f"tags.`{run_tags.TRIAL}` = '{trial.name}'", "")[0]
         except AnswerTooLargeError as error:
             log.warning("the MLflow run of %s stays as it is: %s", trial.name, error)
             front = front_tag(self._results, trial)
-            yield Run(id="", trial=trial.name, status="FINISHED", state=trial.state, front=front)
+            return [Run(id="", trial=trial.name, status="FINISHED", state=trial.state, front=front)]
 
     def _page(self, where: str, token: str) -> tuple[list[Run], str]:
-        while True:
-            try:
-                found, after = self._search(self._experiment, where, self._size, token)
-            except AnswerTooLargeError:
-                if self._size == 1:
-                    raise
-                self._size = max(1, self._size // SMALLER)
-            else:
-                return [run for each in found if (run := self._run(each))], after
+        found, after, self._size = smaller(self._search, self._experiments, where, self._size, token)
+        return [run for each in found if (run := self._run(each))], after
 
     def _run(self, raw: dict[str, Any]) -> Run | None:
         info, data = mapping(raw, "info"), mapping(raw, "data")
@@ -85,6 +74,7 @@ class RunSearch:
         return Run(
             id=run_id,
             trial=trial,
+            experiment=str(info.get("experiment_id", "")),
             status=str(info.get("status", "")),
             started=started if isinstance(started, int) else 0,
             nested=PARENT_TAG in tags,

@@ -1,15 +1,16 @@
 """Complete the MLflow runs of an ended sweep in a thread, in passes of limited duration.
 
-A pass reads all runs and applies `trial_runs.changes`. It is idempotent, so any worker can repeat it. A run
-is complete once it isn't RUNNING and has the state tag. The status of a new run is written last, the tag of
-any other run, too.
+A pass applies `trial_runs.changes` to one trial after another. It is idempotent, so any worker can repeat it.
+The first pass reads all runs, a later one those of the trials of which the results have no URL. A run is
+complete once it isn't RUNNING and has the state tag. The status of a new run is written last, the tag of any
+other run, too.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,11 +20,17 @@ from typing import TYPE_CHECKING, Any
 from bot.core.curves import Curve, Point
 from bot.platform.slack.message import File
 from bot.sweep.results import run_tags
-from bot.sweep.results.experiments import RETRY, experiment_id, tracking_client
-from bot.sweep.results.models import SweepResults
+from bot.sweep.results.experiments import IN_URL, RETRY, experiment_ids, is_refused, tracking_client
+from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.run_search import RunSearch, Search
 from bot.sweep.results.tracking_api import TrackingApi
-from bot.sweep.results.trial_runs import FROM_KATIB, SOURCE_TAG, Run, RunChange, changes, main_run
+from bot.sweep.results.trial_runs import (
+    FROM_KATIB,
+    SOURCE_TAG,
+    RunChange,
+    changes,
+    kept_run,
+)
 from k8s.api.errors import SweepbotError
 
 if TYPE_CHECKING:
@@ -39,22 +46,14 @@ Logged = Mapping[str, Mapping[str, Curve]]  # curves by trial and metric
 
 
 class MlflowUnavailableError(SweepbotError):
-    """MLflow can't be reached, or rejects every call."""
-
-
-@dataclass(frozen=True)
-class MainRun:
-    """A trial's main run (`trial_runs.main_run`)."""
-
-    id: str
-    url: str  # for browsers
+    """MLflow can't be reached, or refuses the experiment."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """The result of one pass: the runs by trial, and whether another pass is needed."""
+    """The result of one pass, and whether another pass is needed."""
 
-    runs: Mapping[str, MainRun]
+    urls: Mapping[str, str]  # by trial: of the run that it completed (`trial_runs.kept_run`), for browsers
     complete: bool
 
 
@@ -90,8 +89,9 @@ class RunWriter:
         try:
             return await call
         except Exception as error:  # MLflow's client raises whatever its transports raise
-            self._not_before = monotonic() + RETRY.seconds()
-            log.warning("MLflow unavailable; runs of %s are completed later: %s", results.sweep, error)
+            what = "refused" if is_refused(error) else "unavailable"
+            self._not_before = monotonic() + RETRY.seconds() if what == "unavailable" else 0.0
+            log.warning("MLflow %s; runs of %s are completed later: %s", what, results.sweep, error)
             raise MlflowUnavailableError(str(error)) from error
 
     async def keep_files(self, run_id: str, files: Sequence[File]) -> None:
@@ -113,58 +113,57 @@ class RunWriter:
     def _complete(
         self, results: SweepResults, tags: Mapping[str, str], curves: Callable[[], Logged]
     ) -> Completion:
-        client = tracking_client(self._tracking_uri)
-        number = experiment_id(client, results.mlflow_experiment, {run_tags.SWEEP: results.sweep})
-        runs = list(RunSearch(self._search, number, results).runs())
-        todo = changes(results, runs)
-        logged = curves() if todo else {}
+        client, name = tracking_client(self._tracking_uri), results.mlflow_experiment
+        own = {run_tags.SWEEP: results.sweep}
+        numbers = experiment_ids(client, name, own, results.mlflow_url)
+        search = RunSearch(self._search, numbers, results)
+        left = [trial for trial in results.trials if not trial.run_url]
+        if len(left) == len(results.trials):
+            search.read()
+        logged: Logged | None = None
+        done: dict[str, str] = {}
         until = monotonic() + PASS_TIMEOUT  # from here: reading a busy server can take longer than that
-        for change in todo:
+        for trial in left:
             if monotonic() > until:
-                return Completion(self._main_runs(number, results, runs), complete=False)
-            self._apply(client, number, change, tags, logged)
-        runs = list(RunSearch(self._search, number, results).runs()) if todo else runs
-        return Completion(self._main_runs(number, results, runs), complete=True)
+                return Completion(done, complete=False)
+            runs = search.of(trial)
+            kept = kept_run(results, runs)
+            number, run_id = (kept.experiment, kept.id) if kept else (numbers[0], "")
+            for change in changes(replace(results, trials=(trial,)), runs):
+                if logged is None:
+                    logged, until = curves(), monotonic() + PASS_TIMEOUT
+                run_id = run_id or _create(client, number, trial, tags)
+                self._apply(client, change.run_id or run_id, change, logged)
+            if run_id:
+                done[trial.name] = f"{self._ui}{IN_URL}{number}/runs/{run_id}"
+        return Completion(done, complete=True)
 
-    def _apply(
-        self, client: "MlflowClient", number: str, change: RunChange, tags: Mapping[str, str], logged: Logged
-    ) -> None:
+    def _apply(self, client: "MlflowClient", run_id: str, change: RunChange, logged: Logged) -> None:
         from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
 
         try:
-            _write(client, number, change, tags, logged.get(change.trial.name, {}))
+            _write(client, run_id, change, logged.get(change.trial.name, {}))
         except MlflowException as error:
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
             log.warning("MLflow rejected the run of %s: %s", change.trial.name, error)
 
-    def _main_runs(self, number: str, results: SweepResults, runs: list[Run]) -> dict[str, MainRun]:
-        by_trial: dict[str, list[Run]] = {}
-        for run in runs:
-            by_trial.setdefault(run.trial, []).append(run)
-        main = {trial: main_run(each, results.space.metric) for trial, each in by_trial.items()}
-        url = f"{self._ui}/#/experiments/{number}/runs"
-        return {trial: MainRun(run.id, f"{url}/{run.id}") for trial, run in main.items() if run and run.id}
+
+def _create(client: "MlflowClient", number: str, trial: TrialResult, tags: Mapping[str, str]) -> str:
+    """Create the run of a trial that has none, and return its ID."""
+    own = {**tags, run_tags.RUN_NAME: trial.name, run_tags.TRIAL: trial.name, SOURCE_TAG: FROM_KATIB}
+    started = _milliseconds(trial.started or trial.ended)  # MLflow would take the current time
+    return str(client.create_run(number, started, own, run_name=trial.name).info.run_id)
 
 
-def _write(
-    client: "MlflowClient",
-    number: str,
-    change: RunChange,
-    tags: Mapping[str, str],
-    curves: Mapping[str, Curve],
-) -> None:
+def _write(client: "MlflowClient", run_id: str, change: RunChange, curves: Mapping[str, Curve]) -> None:
     from mlflow.entities import Metric, Param, RunTag  # noqa: PLC0415  see tracking_client
 
     if change.delete:
-        client.delete_run(change.run_id)
+        client.delete_run(run_id)
         return
-    trial, run_id = change.trial, change.run_id
-    if not run_id:
-        own = {**tags, run_tags.RUN_NAME: trial.name, run_tags.TRIAL: trial.name, SOURCE_TAG: FROM_KATIB}
-        started = _milliseconds(trial.started or trial.ended)  # MLflow would take the current time
-        run_id = client.create_run(number, started, own, run_name=trial.name).info.run_id
-    elif change.status:
+    trial = change.trial
+    if change.run_id and change.status:
         client.set_terminated(run_id, change.status, _milliseconds(trial.ended))
     params = [Param(name, value) for name, value in change.params.items()]
     while len(params) > MAX_PARAMS_PER_REQUEST:

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic
@@ -17,6 +17,7 @@ from typing import Any
 from bot.core.curves import Curve, Point, in_order
 from bot.core.metrics import measured
 from bot.sweep.results import run_tags
+from bot.sweep.results.experiments import id_in
 from k8s.api.errors import SweepbotError
 
 PARENT_TAG = "mlflow.parentRunId"
@@ -24,9 +25,12 @@ READ_TIMEOUT = 10.0  # seconds without a byte
 ANSWER_TIMEOUT = 20.0  # seconds of one response
 MAX_ANSWER_SIZE = 8 * 2**20  # bytes; 250 runs with 100 metrics and parameters each have 5 MiB
 PAGE_SIZE, MAX_PAGES = 250, 4  # runs of an experiment, newest first
+SMALLER = 10  # pages that are too large are read again in this many parts
+NEWEST_FIRST = ["attributes.start_time DESC"]
 CURVES_PER_REQUEST = 20  # 20 curves of MAX_POINTS have 5 MiB
 MAX_POINTS = 2_500  # of one curve, the limit of MLflow's server, which samples longer ones evenly
 MAX_STEP = 2**63
+CLOCK_SKEW = 3600.0  # seconds, between the clock of a trial and the cluster's
 MAX_NAMES = 50  # metrics of a run that are named
 ABSENT = b"RESOURCE_DOES_NOT_EXIST"
 TRIAL_NAME_RULE = re.compile(r"[a-z0-9][a-z0-9-]{0,252}")  # other runs of the experiment aren't trials
@@ -38,6 +42,10 @@ class TrackingError(SweepbotError):
 
 class AnswerTooLargeError(TrackingError):
     """MLflow's answer has over MAX_ANSWER_SIZE bytes."""
+
+
+class AnswerTooSlowError(TrackingError):
+    """MLflow hasn't answered in time; the cause can be how much was requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +65,22 @@ class TrackingApi:
 
     def __init__(self, tracking_uri: str) -> None:
         self._uri = tracking_uri
-        self._experiments: dict[str, str] = {}  # IDs by name
 
-    def runs(self, experiment: str, metric: str) -> dict[str, Run]:
+    def runs(self, experiment: str, metric: str, url: str = "", since: float = 0.0) -> dict[str, Run]:
         """Return the run of each trial that has logged the metric, among an experiment's newest 1,000.
 
         If a trial has several runs, one that isn't nested is preferred, then the one that started last,
         because a restarted trial logs to a new run.
+
+        Args:
+            experiment: its name.
+            url: its URL, whose ID is known also if it was renamed; or "".
+            since: Unix seconds; runs that started before are left out.
         """
-        number = self._experiment(experiment)
+        numbers = {id_in(url), self._experiment(experiment)} - {""}
         found: dict[str, Run] = {}
-        for run in filter(None, (_run(each, metric) for each in self._search(number))) if number else ():
+        raw = self._search(sorted(numbers), since) if numbers else ()
+        for run in filter(None, (_run(each, metric) for each in raw)):
             other = found.get(run.trial)
             if other is None or (not run.nested, run.started) > (not other.nested, other.started):
                 found[run.trial] = run
@@ -89,37 +102,31 @@ class TrackingApi:
                     points.setdefault(trials[each["run_id"]], []).append(point)
         return {trial: in_order(found) for trial, found in points.items()}
 
-    def search(self, experiment: str, where: str, size: int, token: str) -> tuple[list[dict[str, Any]], str]:
+    def search(
+        self, experiments: Sequence[str], where: str, size: int, token: str, order: Sequence[str] = ()
+    ) -> tuple[list[dict[str, Any]], str]:
         """Return a page of the runs that match a filter, and the next page's token (`run_search.Search`).
 
-        Raises AnswerTooLargeError.
+        Raises AnswerTooLargeError and AnswerTooSlowError.
         """
-        body = {"experiment_ids": [experiment], "filter": where, "max_results": size, "page_token": token}
+        body = {"experiment_ids": [*experiments], "filter": where, "max_results": size, "page_token": token}
+        body["order_by"] = [*order]
         answer = self._call("POST", "runs/search", json={key: each for key, each in body.items() if each})
         return dicts(answer, "runs"), str(answer.get("next_page_token") or "")
 
     def _experiment(self, name: str) -> str:
         """Return the experiment's ID; "" if it doesn't exist yet."""
-        if name not in self._experiments:
-            found = self._call("GET", "experiments/get-by-name", params={"experiment_name": name})
-            experiment = found.get("experiment")
-            if not isinstance(experiment, dict):
-                return ""
-            self._experiments[name] = str(experiment.get("experiment_id", ""))
-        return self._experiments[name]
+        found = self._call("GET", "experiments/get-by-name", params={"experiment_name": name})
+        return str(mapping(found, "experiment").get("experiment_id", ""))
 
-    def _search(self, experiment: str) -> Iterator[Any]:
-        body = {
-            "experiment_ids": [experiment],
-            "max_results": PAGE_SIZE,
-            "order_by": ["attributes.start_time DESC"],
-        }
+    def _search(self, experiments: Sequence[str], since: float) -> Iterator[Any]:
+        where = f"attributes.start_time >= {int((since - CLOCK_SKEW) * 1000)}" if since else ""
+        token, size = "", PAGE_SIZE
         for _ in range(MAX_PAGES):
-            answer = self._call("POST", "runs/search", json=body)
-            yield from dicts(answer, "runs")
-            if not (token := answer.get("next_page_token")):
+            page, token, size = smaller(self.search, experiments, where, size, token, NEWEST_FIRST)
+            yield from page
+            if not token:
                 return
-            body["page_token"] = token
 
     def _call(self, method: str, endpoint: str, **query: Any) -> dict[str, Any]:
         """Return the parsed response; {} if the requested object doesn't exist."""
@@ -130,7 +137,8 @@ class TrackingApi:
         except TrackingError:
             raise
         except Exception as error:  # MLflow's functions raise whatever their transports raise
-            raise TrackingError(f"{type(error).__name__}: {error}") from error
+            kind = AnswerTooSlowError if "Read timed out" in str(error) else TrackingError
+            raise kind(f"{type(error).__name__}: {error}") from error
         if status == 404 and isinstance(answer, dict) and answer.get("error_code") == ABSENT.decode():
             return {}
         if status != 200 or not isinstance(answer, dict):
@@ -150,6 +158,24 @@ class TrackingApi:
             return int(response.status_code), _body(response)
 
 
+def smaller(
+    search: Callable[..., tuple[list[dict[str, Any]], str]],
+    experiments: Sequence[str],
+    where: str,
+    size: int,
+    token: str,
+    *more: Sequence[str],
+) -> tuple[list[dict[str, Any]], str, int]:
+    """Return a page as `search` does, of fewer runs if it is too large or too slow, and its size."""
+    while True:
+        try:
+            return *search(experiments, where, size, token, *more), size
+        except (AnswerTooLargeError, AnswerTooSlowError):
+            if size == 1:
+                raise
+            size = max(1, size // SMALLER)
+
+
 def _body(response: Any) -> bytes:
     """Read the response within ANSWER_TIMEOUT: a request's `timeout` limits the time between two bytes."""
     until, chunks, size = monotonic() + ANSWER_TIMEOUT, [], 0
@@ -159,7 +185,7 @@ def _body(response: Any) -> bytes:
         if size > MAX_ANSWER_SIZE:
             raise AnswerTooLargeError(f"MLflow's answer is larger than {MAX_ANSWER_SIZE // 2**20} MiB")
         if monotonic() > until:
-            raise TrackingError(f"MLflow's answer took longer than {ANSWER_TIMEOUT:g} s")
+            raise AnswerTooSlowError(f"MLflow's answer took longer than {ANSWER_TIMEOUT:g} s")
     return b"".join(chunks)
 
 

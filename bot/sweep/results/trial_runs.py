@@ -32,6 +32,7 @@ class Run:
 
     id: str
     trial: str
+    experiment: str = ""  # its ID
     status: str
     started: int = 0  # Unix milliseconds
     nested: bool = False
@@ -53,6 +54,12 @@ class RunChange:
     tags: Mapping[str, str] = field(default_factory=dict)
     status: str = ""  # "": unchanged
     delete: bool = False
+
+
+def kept_run(results: SweepResults, runs: Sequence[Run]) -> Run | None:
+    """Return a trial's main run, which is one of the training's own if there is any; None without runs."""
+    own = [run for run in runs if not run.ours]
+    return main_run(own or runs, results.space.metric)
 
 
 def main_run(runs: Iterable[Run], metric: str) -> Run | None:
@@ -79,8 +86,7 @@ def changes(results: SweepResults, runs: Iterable[Run]) -> list[RunChange]:
 
 
 def _of_trial(results: SweepResults, trial: TrialResult, runs: Sequence[Run]) -> Iterator[RunChange]:
-    own = [run for run in runs if not run.ours]
-    main = main_run(own or runs, results.space.metric)
+    main = kept_run(results, runs)
     if change := _completed(results, trial, main):
         yield change
     for run in runs:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from redis.exceptions import RedisError
 
@@ -140,6 +141,16 @@ async def _reject_commands(lease: Lease, clients: SweepClients) -> timedelta | N
     return None
 
 
+def _first_cancels(sweep: SweepRecord, waiting: list[Command]) -> list[Command]:
+    """Return the cancels to apply first: a cluster or git host that doesn't respond must not delay them.
+
+    Of an ended sweep, one after an extension isn't, as it is about the trials that this would start.
+    """
+    if sweep.phase.final:
+        waiting = [*takewhile(lambda each: each.action is not Action.EXTEND, waiting)]
+    return [each for each in waiting if each.action is Action.CANCEL]
+
+
 class _Reconcile:
     def __init__(self, lease: Lease, clients: SweepClients) -> None:
         self.lease, self.clients = lease, clients
@@ -150,14 +161,11 @@ class _Reconcile:
     async def run(self, sweep: SweepRecord, waiting: list[Command]) -> timedelta | None:
         if sweep.quarantined:
             sweep = await self.save(release(sweep))
-        sweep = await self._apply_cancels(sweep, waiting)
+        cancels = _first_cancels(sweep, waiting)
+        sweep = await self._apply_cancels(sweep, cancels)
         now = self.clients.now()
         questions = [command for command in waiting if command.action.is_read_only]
-        commands = tuple(
-            command
-            for command in waiting
-            if not (command.action.is_read_only or command.action is Action.CANCEL)
-        )
+        commands = tuple(each for each in waiting if not (each.action.is_read_only or each in cancels))
         before, seen = await self._claim_and_observe(sweep, commands)
         if before.cluster != sweep.cluster:  # restored: these clients are of another cluster
             return timedelta(0)
@@ -233,9 +241,7 @@ class _Reconcile:
         if self.notifier.redraw:
             await self.clients.wake(after.id, after=self.notifier.redraw)
 
-    async def _apply_cancels(self, sweep: SweepRecord, waiting: list[Command]) -> SweepRecord:
-        """Apply cancels first: a cluster or git host that doesn't respond must not delay them."""
-        cancels = [command for command in waiting if command.action is Action.CANCEL]
+    async def _apply_cancels(self, sweep: SweepRecord, cancels: list[Command]) -> SweepRecord:
         after = apply_cancels(sweep, cancels, self.clients.config, self.clients.now())
         write_new_entries(sweep, after)
         if after != sweep:

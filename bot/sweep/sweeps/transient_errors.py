@@ -1,5 +1,5 @@
 """Decide when a sweep's owner sees errors of other systems that are retried (git, a registry, the cluster),
-their words, and after how long a new sweep is refused.
+their words and fixes, such as of an unknown host, and after how long a new sweep is refused.
 """
 
 from dataclasses import replace

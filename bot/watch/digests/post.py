@@ -51,6 +51,7 @@ log = logging.getLogger(__name__)
 
 CONFIGMAP_NAME = "sweepbot-digests"
 INVITE = "Unarchive the channel, or run `/invite @sweepbot` there."
+AWAY = {"channel_not_found", "is_archived", "not_in_channel"}  # the errors that this mends
 SUNDAY = 6  # as date.weekday() counts
 WEEK = timedelta(days=7)  # before the day, to compare with
 MAX_POSTS = 2  # of one digest, if it is unknown whether the first one arrived
@@ -213,10 +214,10 @@ class Digests:
         latest = LatestDigest(day=found.day, headline=words, link=link)
         await save_latest(self.redis, saved.channel, latest)
 
-    async def _tell_admins(self, channel: str, error: NotInChannelError | MessageRejectedError) -> None:
+    async def _tell_admins(self, channel: str, error: Exception) -> None:
         admins = self.clients.config.admin_channel
         text = f":warning: The GPU digest can't be posted in {place(channel)} ({code(str(error))})."
-        text = with_fix(text, INVITE if isinstance(error, NotInChannelError) else "")
+        text = with_fix(text, INVITE if str(error) in AWAY else "")
         if admins and admins != channel:
             with contextlib.suppress(NotInChannelError, MessageRejectedError):
                 await self.clients.slack.post(admins, Message(text=text))

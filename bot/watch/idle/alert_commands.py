@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from slack_sdk.errors import SlackApiError
+
 from bot.core.commands import Action, AuditEntry, Command
 from bot.core.plan import HOME_CLUSTER
 from bot.core.record import SweepRecord
@@ -127,7 +129,7 @@ class AlertCommands:
     async def _show(self, user: str, text: str, **where: str) -> None:
         try:
             await self.clients.slack.post_ephemeral(user, text, **where)
-        except (NotInChannelError, MessageRejectedError) as error:
+        except (NotInChannelError, MessageRejectedError, SlackApiError) as error:
             log.warning("can't reply to %s: %s", user, error)
 
     async def _cancel(self, command: Command, alert: Alert, current: dict[str, Snooze]) -> None:

@@ -28,7 +28,7 @@ from bot.platform.clients import Clients
 from bot.platform.config.clusters import remote
 from bot.platform.config.elastic import is_elastic
 from bot.platform.config.idle_thresholds import IdleThresholds
-from bot.platform.slack.client import SlackBusyError
+from bot.platform.slack.client import UNSENT, SlackBusyError
 from bot.watch.idle.alert_commands import UNSEEN, AlertCommands, find_sweep, thresholds_of
 from bot.watch.idle.alert_notifier import AlertNotifier
 from bot.watch.idle.alerts import Alert, Assessment, Snooze, cluster_of, update_alerts
@@ -154,6 +154,7 @@ class IdleMonitor:
         self, alerts: tuple[Alert, ...], current: dict[str, Snooze], now: datetime
     ) -> timedelta | None:
         notifier, retry_after = AlertNotifier(self.clients, self.source, self.store, self.cluster), None
+        failure: Exception | None = None
         steps: list[Callable[[], Awaitable[None]]] = [notifier.report_xids]
         steps += [partial(notifier.show, alert, current, now) for alert in alerts]
         for step in steps:
@@ -161,6 +162,10 @@ class IdleMonitor:
                 await step()
             except SlackBusyError as busy:  # of one channel only
                 retry_after = timedelta(seconds=busy.seconds)
+            except UNSENT as error:  # perhaps likewise
+                failure = error
+        if failure:
+            raise failure
         return retry_after
 
     async def _assess(self, now: datetime) -> dict[str, Assessment]:

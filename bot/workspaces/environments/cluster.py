@@ -14,6 +14,7 @@ from bot.core.work_item import WorkItem
 from bot.platform.clients import Clients
 from bot.platform.config.environments import EnvironmentConfig
 from bot.platform.config.policy import Config
+from bot.platform.slack.mrkdwn import code
 from bot.workspaces.environments.record import (
     Environment,
     EnvironmentRecord,
@@ -96,12 +97,21 @@ async def homes(clients: Clients) -> Manifests:
 
 
 async def create(record: EnvironmentRecord, clients: Clients) -> None:
-    """Create the StatefulSet or the Deployment without pods. Raises UserError for an unknown image."""
+    """Create the StatefulSet or the Deployment without pods.
+
+    Raises UserError for an unknown image, and for a name that another object has, such as one being deleted.
+    """
     if record.service:
         made = deployment(service_spec_of(record, clients.config), dump(record))
     else:
         made = stateful_set(spec_of(record, clients.config), dump(record))
-    await clients.cluster.create(made)
+    try:
+        await clients.cluster.create(made)
+    except ApiError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        taken = f"The name {code(record.name)} is taken in the cluster."
+        raise UserError(f"{taken} Use another name, or try again later.") from None
 
 
 async def save(

@@ -22,7 +22,7 @@ from bot.core.work_item import WorkItem
 from bot.measure.gpus.models import HALF_HOUR, NoGpuDataError, PodUse, Source
 from bot.platform.clients import Clients
 from bot.platform.pod_health.cluster_events import list_if_allowed
-from bot.platform.slack.client import MessageRejectedError, NotInChannelError
+from bot.platform.slack.client import UNSENT, MessageRejectedError, NotInChannelError
 from bot.platform.storage.work_queue import text
 from bot.workspaces.environments import cluster
 from bot.workspaces.environments.idle import (
@@ -77,8 +77,14 @@ class IdleJob:
             gpus, cpu = await self._gpus(), await self._cpu(config.namespace)
             limit = asyncio.Semaphore(PARALLEL)
             servers = await asyncio.gather(*(self._server(each, pods, limit) for each in running))
+            failure: Exception | None = None
             for each, server in zip(running, servers, strict=True):
-                await self._judge(each, self._activity(each, server, gpus, cpu))
+                try:
+                    await self._judge(each, self._activity(each, server, gpus, cpu))
+                except UNSENT as error:  # others can have to be stopped
+                    failure = error
+            if failure:
+                raise failure
         return TICK
 
     async def _judge(self, environment: Environment, activity: Activity) -> None:

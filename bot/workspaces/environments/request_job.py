@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from aiohttp import ClientError
 from redis.exceptions import RedisError
 from slack_sdk.errors import SlackApiError
 
@@ -79,13 +80,13 @@ class RequestJob:
             await self._answer(request, answer)
 
     async def _answer(self, request: EnvironmentRequest, answer: str) -> None:
-        """Show it in the modal that waits for it, or below the command."""
+        """Show it in the modal that waits for it, or below the command. No other request waits for Slack."""
         try:
             if request.view:
                 return await self.clients.slack.update_view(request.view, access.saying(answer))
             await self.clients.slack.post_ephemeral(request.user, answer, request.response_url)
-        except (SlackApiError, NotInChannelError, MessageRejectedError) as error:
-            log.warning("Slack rejected an answer about environments: %s", error)
+        except (SlackApiError, ClientError, OSError, NotInChannelError, MessageRejectedError) as error:
+            log.warning("can't answer a request about environments: %r", error)
 
     async def _apply(self, request: EnvironmentRequest) -> str:
         """Return the answer; "" if its message shows the result. Raises UserError."""

@@ -1,4 +1,4 @@
-"""A reservation of GPUs for a team, its machines, and which placeholders it needs. Pure."""
+"""A reservation of GPUs for a team: its machines, its queue, and which placeholders it needs. Pure."""
 
 import hashlib
 from collections import Counter

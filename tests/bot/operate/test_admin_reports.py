@@ -1,9 +1,12 @@
 """Reports in the admin channel: a rejected configuration, from several workers, and an unusable cluster."""
 
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from aiohttp import ClientConnectionError
+from slack_sdk.errors import SlackApiError
 
 from bot.core.work_item import ItemKind
 from bot.operate.admin_reports import ClusterReport, ConfigReport
@@ -112,11 +115,12 @@ CONFIGURED = replace(
 
 class Channel:
     def __init__(self) -> None:
-        self.posted, self.busy = [], False
+        self.posted, self.error, self.tried = [], None, 0
 
     async def post(self, channel, message):
-        if self.busy:
-            raise SlackBusyError(1.0)
+        self.tried += 1
+        if self.error:
+            raise self.error
         self.posted.append((channel, message.text))
 
 
@@ -159,11 +163,18 @@ async def test_cluster_that_only_does_not_answer_is_not_reported(report, west):
     assert report.posted == []
 
 
-async def test_report_that_slack_delays_is_repeated(report, west):
-    west.failure, report.slack.busy = REJECTED, True
-    await report.check()
-    with pytest.raises(SlackBusyError):
-        await report.check()
-    report.slack.busy = False
-    await report.check()
-    assert len(report.posted) == 1
+@pytest.mark.parametrize("error", [SlackBusyError(1.0), SlackApiError("down", {}), ClientConnectionError()])
+async def test_reports_that_slack_does_not_accept_now_are_repeated(
+    report, west, error, monkeypatch, wait_until
+):
+    """Another error would end the worker."""
+    monkeypatch.setattr("bot.operate.admin_reports.CLUSTER_INTERVAL", 0.01)
+    following = asyncio.create_task(report.follow())
+    for number, failure, seen in ((1, REJECTED, None), (2, None, NOW)):
+        report.slack.error, report.slack.tried = error, 0
+        west.failure, west.seen = failure, seen
+        await wait_until(lambda: report.slack.tried > 1 or following.done(), "it is tried again")
+        report.slack.error = None
+        await wait_until(lambda n=number: len(report.posted) == n or following.done(), "it is posted")
+    assert not following.done()
+    following.cancel()

@@ -101,6 +101,13 @@ def test_frame_of_a_sweep_without_trials_is_empty(server, sweepbot):
     assert (frame.empty, frame["value"].dtype, str(frame["ended"].dt.tz)) == (True, float, "UTC")
 
 
+def test_frame_with_a_time_that_is_none_is_refused(server, sweepbot):
+    trials = [trial("lr-a", "running", None) | {"started": "soon"}]
+    server.answers = [(200, {}, json.dumps({"trials": trials}))]
+    with pytest.raises(UserError, match='unexpected "started": the server'):
+        sweepbot.frame("lr-brave-otter")
+
+
 def test_frame_without_pandas_says_what_to_install(sweepbot, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UserError, match=r"Run `pip install pandas`"):

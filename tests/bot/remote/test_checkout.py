@@ -26,6 +26,23 @@ def test_branch_of_a_pushed_checkout_is_added(checkout):
     assert with_branch("space=lr gpus=2") == ("branch=deep/nets space=lr gpus=2", "")
 
 
+@pytest.mark.parametrize(
+    ("branch", "read"), [("_main_", "main"), ("origin/main", "main"), ("a&amp;b", "a&b")]
+)
+def test_branch_that_a_command_would_read_as_another_is_refused(checkout, branch, read):
+    git(checkout, "checkout", "-b", branch)
+    git(checkout, "push", "-u", "origin", "HEAD")
+    with pytest.raises(UserError, match="can't be named: it is read as") as refused:
+        with_branch("space=lr")
+    assert f"read as {read}. *Fix:* Rename it." in str(refused.value)
+
+
+def test_branch_with_an_apostrophe_is_named(checkout):
+    git(checkout, "checkout", "-b", "ada's")
+    git(checkout, "push", "-u", "origin", "HEAD")
+    assert with_branch("space=lr") == ("branch='ada'\"'\"'s' space=lr", "")
+
+
 @pytest.mark.parametrize("command", ["branch=main space=lr", "space=lr branch: main", "--branch main"])
 def test_typed_branch_needs_no_pushed_checkout(checkout, command):
     (checkout / "new.py").write_text("")

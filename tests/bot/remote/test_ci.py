@@ -250,6 +250,12 @@ def test_comment_of_a_host_that_does_not_answer_is_given_up(host, job, monkeypat
     assert host.comments == {}
 
 
+def test_result_is_that_of_the_sweeps_also_if_the_comments_are_another_answer(host, job, capsys):
+    host.comments = {1: 5}
+    assert run() == 0
+    assert "The comments can't be read: the host's answer isn't a list" in capsys.readouterr().err
+
+
 def test_failed_sweep_fails_the_job_with_its_reason(host, job):
     host.states["nets"] = "failed"
     assert run() == 1

@@ -13,6 +13,7 @@ import pytest
 from bot.__main__ import main
 from bot.platform.runtime import log_format
 from bot.remote import client
+from bot.remote.answers import FORMS
 from bot.remote.commands import COMMANDS
 from k8s.retry import Retry
 
@@ -143,6 +144,72 @@ def test_answer_of_another_server_is_named_so(server, run, words, kind, page):
     assert re.search(r"(isn't Sweepbot's API|or of another version)\. Fix: Check the URL\.$", err.rstrip())
 
 
+def test_status_says_why_the_latest_command_was_denied(server, run):
+    given = [
+        {"command": "extend", "about": "9 trials", "denied": "`lr-brave-otter` is\nstill running."},
+        {"command": "pause", "about": None, "denied": None},
+    ]
+    shown = []
+    for commands in (given[:1], given):
+        server.answers = [(200, {}, json.dumps(SWEEP | {"commands": commands}))]
+        shown += [line for line in run("status", "x")[1].splitlines() if "Denied" in line]
+    assert shown == ["  Denied:  extend 9 trials: lr-brave-otter is still running."]
+
+
+WRONG = [
+    *((["status", "x"], SWEEP, name) for name in ("id", "trials", "best", "reason", "thread")),
+    (["watch", "x"], SWEEP | {"ended": "now"}, "trials"),
+    (["list"], {"sweeps": [SWEEP | {"best": 0.5}], "next": None}, "sweeps"),
+    (["list"], {"sweeps": [SWEEP | {"best": 0.5}], "next": None}, "next"),
+    (["logs", "x"], {"source": "trial t", "log": "x"}, "log"),
+    (["cancel", "x"], {"id": "x"}, "id"),
+    (["launch", "--dry-run", "branch=main", "space=lr"], {"branch": "main", "facts": []}, "facts"),
+    (["results", "x", "--format", "json"], {"trials": []}, "trials"),
+]
+
+
+@pytest.mark.parametrize(("words", "answer", "name"), WRONG)
+def test_answer_with_a_field_of_another_type_is_named_so(server, run, words, answer, name):
+    data = "data: " * (words[0] == "watch")
+    for wrong in (5, [5], [None], {"value": "x", "total": None}):
+        server.answers = [(200, {}, f"{data}{json.dumps(answer | {name: wrong})}\n\n")]
+        code, out, err = run(*words)
+        assert (code, out, err[:30]) == (2, "", 'The answer has an unexpected "'), wrong
+        assert err.rstrip().endswith("or of another version. Fix: Check the URL.")
+
+
+def test_results_with_a_large_cell_are_printed(server, run):
+    server.answers = [(200, {}, f"name,value\r\n{'x' * 200_000},1\r\n")]
+    code, out, _ = run("results", "x", "--format", "csv")
+    assert (code, len(out) > 200_000) == (0, True)
+
+
+def test_forms_of_answers_agree_with_the_document():
+    document = json.loads((Path(__file__).parents[3] / "docs/schemas/openapi.json").read_text())
+    kinds = {int: "integer", str: "string", dict: "object", float: "number", type(None): "null"}
+
+    def check(form, schema):
+        schema = document["components"]["schemas"].get(schema.get("$ref", "").rpartition("/")[2], schema)
+        if isinstance(form, list):
+            check(form[0], schema["items"])
+        elif isinstance(form, dict):
+            for name in form:
+                check(form[name], schema["properties"][name])
+        else:
+            several, any_of = form if isinstance(form, tuple) else (form,), schema.get("anyOf", [schema])
+            assert {each.get("type", "object") for each in any_of} <= {
+                "object" if isinstance(each, dict) else kinds[each] for each in several
+            }
+
+    for path, form in FORMS.items():
+        calls = document["paths"]["/api/v1" + path.replace("ID", "{id}")].values()
+        found = [each for call in calls for code, each in call["responses"].items() if code != "default"]
+        schemas = [each["content"]["application/json"]["schema"] for each in found]
+        names = [each["$ref"].rpartition("/")[2] for each in schemas]
+        fields = {k: v for n in names for k, v in document["components"]["schemas"][n]["properties"].items()}
+        check(form, {"properties": fields})
+
+
 @pytest.mark.parametrize("page", ["<html>", '{"name": "another"}', "[]"])
 def test_login_to_another_server_is_refused(server, run, monkeypatch, tmp_path, page):
     monkeypatch.setattr("bot.remote.credentials.FILE", tmp_path / "credentials.json")
@@ -177,6 +244,15 @@ def test_list_has_the_sweeps_of_all_pages(server, run):
         "/api/v1/sweeps?limit=200&active=true",
         "/api/v1/sweeps?limit=200&active=true&cursor=c%2F1",
     ]
+
+
+@pytest.mark.parametrize("new", [False, True], ids=["the same", "a new one"])
+def test_list_without_an_end_is_named_so(server, run, monkeypatch, new):
+    monkeypatch.setattr(client, "MAX_PAGES", 5)
+    server.answers = [(200, {}, json.dumps({"sweeps": [], "next": f"c{new and n}"})) for n in range(9)]
+    code, out, err = run("list")
+    assert (code, out, len(server.calls)) == (2, "", 5 if new else 2)
+    assert err.startswith("The list of sweeps has no end: the server isn't Sweepbot's API")
 
 
 def test_document_lists_every_command():

@@ -5,7 +5,7 @@ import json
 import pytest
 from mcp import Client as Agent
 
-from bot.remote import client
+from bot.remote import client, mcp_tools
 from bot.remote.client import Client
 from bot.remote.credentials import Credentials
 from bot.remote.mcp_server import Remote
@@ -66,7 +66,8 @@ async def test_command_is_not_sent_after_its_agent_has_given_up(server, call):
 
 
 @pytest.mark.parametrize("change", [{"state": "succeeded", "ended": "now"}, {"state": "held"}])
-async def test_wait_returns_when_the_sweep_ended_or_needs_a_decision(server, call, change):
+async def test_wait_returns_when_the_sweep_ended_or_needs_a_decision(server, call, change, monkeypatch):
+    monkeypatch.setattr(mcp_tools, "PAUSE", 0)
     server.answers = [ok(SWEEP), ok(SWEEP), ok(SWEEP | change)]
     assert await call("wait", sweep="lr-brave-otter", seconds=100) == (False, SWEEP | change)
     assert len(server.calls) == 3
@@ -89,8 +90,9 @@ async def test_results_are_the_best_trials_and_their_number(server, call):
 
 
 async def test_list_says_whether_it_is_complete(server, call):
-    server.answers = [ok({"sweeps": [SWEEP], "next": "c"})]
-    assert await call("list_sweeps") == (False, {"sweeps": [SWEEP], "complete": False})
+    listed = SWEEP | {"best": 0.25}
+    server.answers = [ok({"sweeps": [listed], "next": "c"})]
+    assert await call("list_sweeps") == (False, {"sweeps": [listed], "complete": False})
     assert server.calls[0][1] == "/api/v1/sweeps?limit=200&active=true"
 
 

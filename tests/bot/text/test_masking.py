@@ -24,6 +24,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         ("another's xoxp-12-ab and xapp-1-ab", "another's *** and ***"),
         ("wss://wss.slack.com/link/?ticket=ab-12&app=1", "wss://wss.slack.com/link/?ticket=***&app=1"),
         ("https://hooks.slack.com/commands/T1/2/ab3 is", "https://hooks.slack.com/*** is"),
+        ("https://hooks.slack-gov.com/services/T1/B2/ab3", "https://hooks.slack-gov.com/***"),
         ("a shortcut", "a ***cut"),
         ("Looking in https://ada:hunter2@pypi.acme/simple", "Looking in https://***@pypi.acme/simple"),
         ("clone https://ghtoken:x-oauth-basic@github.com/a/b", "clone https://***@github.com/a/b"),

@@ -44,6 +44,13 @@ async def test_agent_launches_follows_and_stops_its_sweep(agent, context):
     assert len(await context.store.commands(made["id"])) == 1
 
 
+async def test_agent_that_waits_while_the_process_stops_keeps_its_calls(agent, context, stop):
+    sweep = await stored(context, Phase.RUNNING)
+    stop.set()
+    failed, found = await agent("wait", sweep=sweep.id, seconds=2)
+    assert (failed, found["state"]) == (False, "running")
+
+
 async def test_agent_is_told_at_once_that_its_sweep_waits_for_approval(agent, context):
     sweep = await stored(context, Phase.OPENING, holds=("approval",), reason="the forecast is 9 GPU-h")
     _, found = await agent("wait", sweep=sweep.id, seconds=3600)

@@ -91,6 +91,22 @@ async def test_token_can_have_so_many_streams_and_closed_ones_do_not_count(follo
         each.close()
 
 
+async def test_wait_whose_client_is_gone_leaves_its_place(api, token, sweep, follow, wait_until, monkeypatch):
+    monkeypatch.setattr("handlers.api.events.POLL_SECONDS", 0.01)
+    path, headers = f"/api/v1/sweeps/{sweep.id}?wait=30", {"Authorization": f"Bearer {token}"}
+    waits = [asyncio.create_task(api.get(path, headers=headers)) for _ in range(MAX_PER_TOKEN + 1)]
+    [refused], _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    assert refused.result().status == 429, "the others wait"
+    for each in waits:
+        each.cancel()
+
+    async def is_admitted():
+        async with follow() as stream:
+            return stream.status == 200
+
+    await wait_until(is_admitted, "a client that is gone leaves its place", seconds=20)
+
+
 def raw(path, *headers, length=9999):
     lines = [f"POST /api/v1{path} HTTP/1.1", "Host: x", f"Content-Length: {length}", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
@@ -151,7 +167,16 @@ async def test_malformed_body_is_refused(api, token, body):
         assert (found.status, found.content_type) == (422, "application/problem+json")
 
 
-@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("PUT", "/api/v1/sweeps", 405)])
-async def test_other_paths_are_problems_too(api, method, path, status):
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allowed"),
+    [
+        ("GET", "/", 404, None),
+        ("PUT", "/api/v1/sweeps", 405, "GET, HEAD, POST"),
+        ("GET", "/api/v1/mcp", 405, "POST"),
+    ],
+)
+async def test_other_paths_are_problems_too(api, method, path, status, allowed):
     async with api.request(method, path) as found:
-        assert (found.status, (await found.json(content_type=None))["status"]) == (status, status)
+        problem = await found.json(content_type=None)
+    assert (found.status, problem["status"], found.headers.get("Allow")) == (status, status, allowed)
+    assert allowed is None or problem["detail"] == f"{method} isn't for this path. Available: {allowed}."

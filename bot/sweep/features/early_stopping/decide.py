@@ -1,5 +1,5 @@
-"""Stop trials early by their live values, with the message that says why, the GPU-hours saved, dry runs, and
-the warning that no values arrive (rules: `bot.core.stopping`). Pure.
+"""Stop trials early by their live values (which curves that takes), with the message that says
+why, the GPU-hours saved, dry runs, and the warning that no values arrive (rules: `bot.core.stopping`). Pure.
 
 A trial to stop stays in the record until its pods are gone, so a worker can die at any call. Its condition in
 the cluster shows that it was stopped early rather than cancelled.
@@ -25,6 +25,7 @@ from bot.sweep.model.changes import RequiredChanges, deletions
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import devices
 from bot.sweep.model.time_left import run_times, usual_seconds
+from bot.sweep.results.live import MAX_WANTED
 from bot.text.wording import counted, fitting
 from k8s.engine import TrialState
 
@@ -103,9 +104,6 @@ def savings(sweep: SweepRecord) -> str:
     return f"Dry run: {rule.name} would have stopped {counted(len(state.ended), 'trial')}{which}{saved}"
 
 
-MAX_CURVES_PER_READING = 100  # the next reading, a minute later, has the others
-
-
 async def observe(sweep: SweepRecord, seen: Observation, _: SweepClients) -> Observation:
     """Add which curves to read; calls nothing."""
     rule = sweep.plan.space.stopping if sweep.plan else None
@@ -120,7 +118,7 @@ def wanted_curves(
 
     def wanted(latest: Mapping[str, Point]) -> set[str]:
         new = [name for name in latest if name in known and _reaches(rule, sweep, name, latest[name], seen)]
-        return set(sorted(new, key=lambda name: (name not in seen.running, name))[:MAX_CURVES_PER_READING])
+        return set(sorted(new, key=lambda name: (name not in seen.running, name))[:MAX_WANTED])
 
     return wanted
 

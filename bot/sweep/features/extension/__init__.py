@@ -116,6 +116,7 @@ def extended(sweep: SweepRecord, command: Command, _: Observation, __: Config, n
         ending=None,
         reason="",
         extending=True,
+        cancelled_by=None,  # after its last trial had ended
         draining="",
         holds=(),
         deadline=sweep.deadline and sweep.deadline + (now - sweep.since),

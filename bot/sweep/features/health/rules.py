@@ -49,6 +49,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("R22", training.unreported),
     ("R23", startup.dead_node),
     ("R33", training.buffered),
+    ("R34", training.mixed),
     ("R25", admission.stuck_experiment),
     ("R26", startup.slow_start),
     ("R13", training.crash),
@@ -56,7 +57,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
 
 
 # About the experiment, the Job, or the trial's metrics, which one worker reports for all.
-OF_TRIAL = {f"R{number}" for number in (1, 2, 3, 4, 5, 19, 20, 21, 22, 24, 25, 29, 30, 31, 32, 33)}
+OF_TRIAL = {f"R{number}" for number in (1, 2, 3, 4, 5, 19, 20, 21, 22, 24, 25, 29, 30, 31, 32, 33, 34)}
 
 
 def diagnose(evidence: TrialEvidence) -> Diagnosis | None:

@@ -1,5 +1,5 @@
-"""Rules R13 to R22, R24, and R33: why a first trial that started training fails or hangs, and its fix: RAM
-(eviction, too), disk, GPU memory, CUDA, NCCL, NaN, metrics, time limit, crash. Pure.
+"""Rules R13 to R22, R24, R33, and R34: why a first trial that started training fails or hangs, and its fix:
+RAM (eviction, too), disk, GPU memory, CUDA, NCCL, NaN, metrics, time limit, crash. Pure.
 
 An error in the log counts once the training has failed, because a training can catch it; the signs of a hung
 or useless training count while it runs, too.
@@ -17,7 +17,7 @@ from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE
 from bot.platform.pod_health.rules_startup import DEAD_NODE
 from bot.sweep.features.health.crash_fixes import crash_fix
 from bot.sweep.spaces.metrics import OTHER_WAY, QUOTE, TAG_RULE, WRAPPER, metric_objection
-from bot.text.wording import did_you_mean
+from bot.text.wording import did_you_mean, listed
 from k8s.engine import TrialState
 from k8s.jobs import JobState, read_job
 from k8s.katib.training import COLLECTOR_VARIABLE, INJECTION_LABEL
@@ -53,6 +53,7 @@ GPU_MEMORY_SIZE = r"total capac\w{1,9} of ([\d.]{1,12} [GM]iB)|([\d.]{1,12} [GM]
 # A metric in a line of the output, and in one of the reader (reader/series.py).
 PRINTED = rf"(?<![\w./-])([A-Za-z_][\w./-]{{0,99}}){QUOTE}\s?[:=]\s?{QUOTE}{WRAPPER}[+-]?\.?\d"
 LOGGED = r'(?m)^{"metric": "([\w./ ()-]{1,100})"(?:, "tag": "([\w./ ()-]{1,100})")?'
+MIXED = r'(?m)^{"metric": "%s", .{0,16000}"mixed": (\[.{0,2000}\])}$'
 MAX_REPORTED = 12  # names that are listed
 PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"
 BY_NODE = {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"}
@@ -204,6 +205,19 @@ def buffered(evidence: TrialEvidence) -> Diagnosis | None:
     text = "Its TensorBoard file is still empty, so live values are late: tensorboardX writes after 120 s."
     fix = "`SummaryWriter(args.tensorboard_dir, flush_secs=10)`. The training itself isn't affected."
     return evidence.found("buffered", text, fix)
+
+
+def mixed(evidence: TrialEvidence) -> Diagnosis | None:
+    """R34: training and validation, for example, write the objective's tag in a directory each."""
+    found = re.findall(MIXED % re.escape(evidence.metric), evidence.collector_log)
+    if not found:
+        return None
+    names = re.findall(r'"([\w./ ()-]{0,100})"', found[-1])
+    places = listed(f"`{name}`" if name else "`--tensorboard_dir` itself" for name in names)
+    text = f"Several directories have the TensorBoard tag `{evidence.metric}` at once: {places}."
+    text += " Their values are mixed, so a trial's value isn't that of one of them."
+    fix = "Write the values that count by a tag of their own, or print them and set `metrics: stdout`."
+    return evidence.found("mixed", text, fix, lasting=True)
 
 
 def no_metrics(evidence: TrialEvidence) -> Diagnosis | None:

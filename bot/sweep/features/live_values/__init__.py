@@ -74,7 +74,10 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) 
         since = clients.now() - NEW
         started = (pod.job for pod in seen.pods if pod.running_since and pod.running_since > since)
         query = replace(query, cluster=clients.trials, new=seen.running.intersection(started))
-    reading = await clients.live.read(sweep.id, sweep.plan, seen.wanted_curves or (lambda _: set()), query)
+    began = [trial.created.timestamp() if trial.created else 0.0 for trial in seen.live]
+    wanted = seen.wanted_curves or (lambda _: set())
+    url, oldest = sweep.results_url or "", min(began, default=0.0)
+    reading = await clients.live.read(sweep.id, sweep.plan, wanted, query, url=url, since=oldest)
     waits = query is not None and bool(query.new - reading.latest.keys())
     return replace(seen, reading=reading).again_in(SOON if waits else PERIOD)
 

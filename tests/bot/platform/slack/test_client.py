@@ -60,6 +60,12 @@ async def reported():
         ),
         (200, "application/json", '{"ok": false, "error": "team_added_to_org"}', "team_added_to_org"),
         (200, "application/json", '{"ok": false, "error": "update_failed"}', "update_failed"),
+        (
+            200,
+            "application/json",
+            '{"ok": false, "error": "team_access_not_granted"}',
+            "team_access_not_granted",
+        ),
     ],
 )
 async def test_transient_error_is_raised_for_a_retry(reported, status, kind, body, word):
@@ -87,7 +93,13 @@ async def test_rate_limit_is_recognized_in_every_form(reported, status, kind, bo
 
 
 @pytest.mark.parametrize(
-    ("word", "kind"), [("is_archived", NotInChannelError), ("no_text", MessageRejectedError)]
+    ("word", "kind"),
+    [
+        ("is_archived", NotInChannelError),
+        ("ekm_access_denied", NotInChannelError),
+        ("restricted_action_read_only_channel", NotInChannelError),
+        ("no_text", MessageRejectedError),
+    ],
 )
 async def test_rejected_message_is_not_sent_again(reported, word, kind):
     assert isinstance(await reported(200, "application/json", f'{{"ok": false, "error": "{word}"}}'), kind)

@@ -55,6 +55,9 @@ def test_channel_has_what_its_settings_and_the_configuration_allow():
     assert repository(None, after, "C2").name == "digits"
     assert after.digests[1].team == ""
     assert after.teams == CONFIG.teams
+    places = {"C2": replace(place, hour=24), "C3": replace(place, timezone="Europe/Berln")}  # by hand
+    after = applied(CONFIG, Setup(channels=places))
+    assert [(each.channel, each.timezone) for each in after.digests] == [("C1", "UTC"), ("C3", "UTC")]
 
 
 def test_user_team_follows_the_file_then_the_choice_and_the_address():

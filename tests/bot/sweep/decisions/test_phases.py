@@ -17,7 +17,7 @@ from bot.sweep.lifecycle.building import refuse
 from bot.sweep.lifecycle.trials import submitted
 from bot.sweep.model.observation import Observation
 from bot.sweep.results.collect import Sources, collect
-from k8s.engine import End, TrialState
+from k8s.engine import End, Experiment, ExperimentState, TrialState
 from k8s.jobs import JobState
 from tests.bot.factories import ADMIN, CONFIG, NOW, OWNER, PLAN, a_sweep
 from tests.bot.sweep.model.observations import (
@@ -165,6 +165,10 @@ def test_extending_waits_for_katib_until_all_trials_finished(finished, phase):
     sweep = replace(RUNNING, extending=True)
     assert after(sweep, experiment=DONE, trials=trials).phase is phase
     assert after(sweep, experiment=OPEN, trials=trials).extending is False
+    target = replace(DONE, end=End.TARGET)
+    failed = Experiment(state=ExperimentState.FAILED, end=End.TOO_MANY_FAILED)
+    for closed, ending in ((target, Phase.SUCCEEDED), (failed, Phase.FAILED)):  # opened and ended meanwhile
+        assert after(sweep, experiment=closed, trials=trials).ending is ending
 
 
 def test_progress_counts_trials_by_state_and_pod():

@@ -26,9 +26,9 @@ def entities() -> SimpleNamespace:
 def file_search(store: str) -> Search:
     """Return the search of MLflow's store of files, which has no REST API."""
 
-    def search(experiment: str, where: str, size: int, token: str) -> tuple[list[dict[str, Any]], str]:
+    def search(experiments: Any, where: str, size: int, token: str) -> tuple[list[dict[str, Any]], str]:
         client = run_writer.tracking_client(store)
-        page = client.search_runs([experiment], where, max_results=size, page_token=token or None)
+        page = client.search_runs(experiments, where, max_results=size, page_token=token or None)
         return [_raw(run) for run in page], page.token or ""
 
     return search

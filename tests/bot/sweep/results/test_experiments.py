@@ -11,7 +11,12 @@ from pathlib import Path
 import pytest
 
 from bot.core.record import Phase
-from bot.sweep.results.experiments import CLIENT_SETTINGS, MlflowExperiments, experiment_tags
+from bot.sweep.results.experiments import (
+    CLIENT_SETTINGS,
+    ExperimentDeletedError,
+    MlflowExperiments,
+    experiment_tags,
+)
 from tests.bot.factories import OWNER, a_sweep
 from tests.bot.sweep.results.mlflow_client import mlflow_client
 
@@ -93,6 +98,26 @@ async def test_silent_server_is_called_once_and_then_skipped_for_a_while(wait_un
         assert await results.open(SWEEP) is None
         assert not results._tasks
     assert [record.getMessage()[:18] for record in caplog.records] == ["MLflow unavailable"]
+
+
+async def test_experiment_that_mlflow_refuses_holds_up_no_other(woken, wait_until):
+    class Refusing(Slow):
+        def _experiment(self, name, tags):
+            if name == SWEEP.plan.results_name:
+                self.asked.append(name)
+                raise ExperimentDeletedError("deleted")
+            return "7"
+
+    async def wake(sweep_id):
+        woken.append(sweep_id)
+
+    results = Refusing(wake)
+    await results.open(SWEEP)
+    await wait_until(lambda: not results._tasks, "it is refused")
+    await results.open(SWEEP)
+    await results.open(replace(SWEEP, id="lr-1", plan=replace(SWEEP.plan, results_name="digits/lr-1")))
+    await wait_until(lambda: woken, "the other one is opened")
+    assert (woken, len(results.asked)) == (["lr-1"], 1)
 
 
 async def test_submission_waits_for_an_experiment_being_created_only(slow, woken, monkeypatch):

@@ -27,14 +27,17 @@ class Tracking:
     def __init__(self):
         self.asked, self.away, self.may_answer = [], False, threading.Event()
         self.may_answer.set()
+        self.trial = "t"
 
-    def runs(self, experiment, metric):
-        self.asked.append((experiment, metric))
+    def runs(self, experiment, metric, url="", since=0.0):
+        self.asked.append((experiment, metric, url, since))
         self.may_answer.wait(60)
         if self.away:
             raise TrackingError("away")
         names = frozenset({"val_loss", "accuracy"})
-        return {"t": Run(id="r", trial="t", nested=False, started=1, latest=POINTS[-1], names=names)}
+        return {
+            self.trial: Run(id="r", trial=self.trial, nested=False, started=1, latest=POINTS[-1], names=names)
+        }
 
     def curves(self, runs, metric, *, most=0):
         return dict.fromkeys(runs.values(), POINTS)
@@ -91,7 +94,7 @@ async def test_live_values_are_the_last_reading_and_a_new_one_wakes_the_sweep(
     assert 0 < reading.at <= time.time()
     at_two, at_four = reading.curves["t"]  # the rungs up to 5; a value at the second, and the least so far
     assert (at_two.step, math.isnan(at_two.value), at_four) == (2, True, Point(5, 0.5, 5.0))
-    assert tracking.asked == [(SWEEP.plan.results_name, "val_loss")]
+    assert tracking.asked == [(SWEEP.plan.results_name, "val_loss", "", 0.0)]
 
 
 async def test_live_values_are_read_once_per_period_by_all_workers(
@@ -103,6 +106,29 @@ async def test_live_values_are_read_once_per_period_by_all_workers(
     await wait_until(lambda: woken, "the sweep is woken")
     assert len(tracking.asked) == 1
     assert await redis.pttl(f"sweepbot:live-due:{SWEEP.id}") <= live.PERIOD.total_seconds() * 1000
+
+
+async def test_trials_that_had_ended_by_the_last_reading_are_not_read_again(
+    redis, values, tracking, wait_until, monkeypatch
+):
+    async def next_reading(since):
+        await due(redis)
+        await values.read(SWEEP.id, SWEEP.plan, set, url="http://ui", since=since)
+        await wait_until(lambda: not values._tasks, "it is read")
+
+    await next_reading(since=70.0)
+    monkeypatch.setattr(tracking, "trial", "u")
+    await next_reading(since=80.0)
+    tracking.away = True
+    await next_reading(since=85.0)
+    tracking.away = False
+    monkeypatch.setattr(live, "MAX_WANTED", 1)
+    monkeypatch.setattr(tracking, "trial", "t")
+    await next_reading(since=90.0)
+    await next_reading(since=95.0)
+    url = (SWEEP.plan.results_name, "val_loss", "http://ui")
+    assert tracking.asked == [(*url, since) for since in (0.0, 70.0, 80.0, 80.0, 80.0)]
+    assert (await read(values)).latest == {"t": POINTS[-1], "u": POINTS[-1]}
 
 
 async def test_live_values_without_a_change_wake_no_sweep(redis, values, tracking, woken, wait_until):

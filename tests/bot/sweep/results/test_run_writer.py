@@ -10,7 +10,7 @@ import pytest
 from bot.core.curves import Point
 from bot.sweep.results import run_search, run_tags, run_writer
 from bot.sweep.results.experiments import CLIENT_SETTINGS
-from bot.sweep.results.run_writer import Completion, MainRun, MlflowUnavailableError, RunWriter
+from bot.sweep.results.run_writer import Completion, MlflowUnavailableError, RunWriter
 from k8s.engine import TrialState
 from k8s.retry import Retry
 from tests.bot.factories import NOW
@@ -60,7 +60,7 @@ async def test_silent_trials_get_their_runs_once(store, writer):
     )
     number = first.info.experiment_id
     url = f"http://ui/#/experiments/{number}/runs/{first.info.run_id}"
-    assert done.runs["lr-brave-otter-t1"] == MainRun(first.info.run_id, url)
+    assert done.urls["lr-brave-otter-t1"] == url
 
 
 async def test_silent_trial_gets_its_whole_curves_and_only_once(store, writer, monkeypatch):
@@ -123,7 +123,7 @@ async def test_worker_that_dies_at_any_call_leaves_no_second_run(store, writer, 
     monkeypatch.setattr(run_writer, "tracking_client", lambda uri: Dying(real(uri)))
     with pytest.raises(MlflowUnavailableError):
         await writer.complete(RESULTS, TAGS, nothing)
-    assert len((await writer.complete(RESULTS, TAGS, nothing)).runs) == 2
+    assert len((await writer.complete(RESULTS, TAGS, nothing)).urls) == 2
     found = runs(store)
     assert found["t1"].data.metrics == {"val_loss": 0.5}
     assert [run.info.status for _, run in sorted(found.items())] == ["FINISHED", "FAILED"]
@@ -138,11 +138,41 @@ async def test_run_that_mlflow_rejects_does_not_hold_up_the_others(store, writer
     assert "MLflow rejected the run of lr-brave-otter-t0" in caplog.text
 
 
+async def test_deleted_experiment_holds_up_no_other_sweep_and_is_completed_once_restored(store, writer):
+    client, other = mlflow_client(store), replace(RESULTS, mlflow_experiment="digits/other")
+    deleted = client.create_experiment(RESULTS.mlflow_experiment)
+    client.delete_experiment(deleted)
+    with pytest.raises(MlflowUnavailableError, match="was deleted; restore it"):
+        await writer.complete(RESULTS, TAGS, nothing)
+    assert len((await writer.complete(other, TAGS, nothing)).urls) == 2
+    client.restore_experiment(deleted)
+    assert len((await writer.complete(RESULTS, TAGS, nothing)).urls) == 2
+
+
+async def test_renamed_experiment_keeps_its_runs_and_a_second_one_of_later_trials_is_read_too(store, writer):
+    client, name = mlflow_client(store), RESULTS.mlflow_experiment
+    first = client.create_experiment(name, tags=TAGS)
+    client.rename_experiment(first, "the best")
+    second = client.create_experiment(name)  # as a trial does
+    own = client.create_run(second, tags={run_tags.TRIAL: "lr-brave-otter-t2"}).info.run_id
+    url = f"http://ui/#/experiments/{first}/runs?workflowType=machine_learning"
+    done = await writer.complete(replace(RESULTS, mlflow_url=url), TAGS, nothing)
+    assert done.urls["lr-brave-otter-t1"].startswith(f"http://ui/#/experiments/{first}/runs/")
+    assert done.urls["lr-brave-otter-t2"] == f"http://ui/#/experiments/{second}/runs/{own}"
+    assert [len(client.search_runs([number])) for number in (first, second)] == [1, 1]
+    client.set_experiment_tag(first, run_tags.SWEEP, "of another MLflow, with the same ID")
+    later = replace(RESULTS, mlflow_url=url, trials=(a_result("t3", **TIMES),))
+    assert f"/{second}/" in (await writer.complete(later, TAGS, nothing)).urls["lr-brave-otter-t3"]
+
+
 async def test_trials_beyond_the_first_pages_are_searched_by_name(store, writer, monkeypatch):
     monkeypatch.setattr(run_search, "PAGE_SIZE", 1)
     monkeypatch.setattr(run_search, "MAX_PAGES", 1)
     await writer.complete(RESULTS, TAGS, nothing)
     await writer.complete(RESULTS, TAGS, nothing)
+    monkeypatch.setattr(run_writer, "PASS_TIMEOUT", -1)
+    monkeypatch.setattr(run_search.RunSearch, "of", None)  # a search for each trial counts as writing
+    assert not (await writer.complete(RESULTS, TAGS, nothing)).complete
     assert set(runs(store)) == {"t1", "t2"}
 
 
@@ -165,7 +195,7 @@ async def test_thousand_complete_runs_are_read_in_pages_and_none_is_written(monk
     monkeypatch.setattr(run_writer, "tracking_client", lambda _: Reading())
     trials = [a_result(f"t{number}") for number in range(1000)]
     done = await file_writer("http://mlflow").complete(some_results(*trials), TAGS, nothing)
-    assert (len(done.runs), calls) == (1000, [*range(0, 1000, run_search.PAGE_SIZE)])
+    assert (len(done.urls), calls) == (1000, [*range(0, 1000, run_search.PAGE_SIZE)])
 
 
 def complete_run(number):
@@ -181,19 +211,25 @@ async def test_pass_ends_in_time_and_the_next_one_continues(store, writer, monke
     monkeypatch.setattr(run_writer, "PASS_TIMEOUT", -1)
     assert await writer.complete(RESULTS, TAGS, nothing) == Completion({}, complete=False)
     monkeypatch.setattr(run_writer, "PASS_TIMEOUT", 60)
-    assert len((await writer.complete(RESULTS, TAGS, nothing)).runs) == 2
+    first = replace(RESULTS, trials=RESULTS.trials[:1])
+    done, searched, search = await writer.complete(first, TAGS, nothing), [], writer._search
+    [written] = [replace(trial, run_url=done.urls[trial.name]) for trial in first.trials]
+    monkeypatch.setattr(writer, "_search", lambda *args: searched.append(args[1]) or search(*args))
+    later = await writer.complete(replace(RESULTS, trials=(written, RESULTS.trials[1])), TAGS, nothing)
+    assert (list(later.urls), later.complete) == (["lr-brave-otter-t2"], True)
+    assert searched == ["tags.`sweepbot.trial` = 'lr-brave-otter-t2'"], "no other run is read again"
 
 
 async def test_pass_writes_even_if_reading_took_longer_than_a_pass(store, writer, monkeypatch):
-    seconds, read = [0.0], run_search.RunSearch.runs
+    seconds, read = [0.0], run_search.RunSearch.read
 
-    def slow_runs(search):
+    def slow_read(search):
         seconds[0] += run_writer.PASS_TIMEOUT + 1
         return read(search)
 
-    monkeypatch.setattr(run_search.RunSearch, "runs", slow_runs)
+    monkeypatch.setattr(run_search.RunSearch, "read", slow_read)
     monkeypatch.setattr(run_writer, "monotonic", lambda: seconds[0])
-    assert len((await writer.complete(RESULTS, TAGS, nothing)).runs) == 2
+    assert len((await writer.complete(RESULTS, TAGS, nothing)).urls) == 2
 
 
 async def test_silent_server_is_called_once_and_then_left_alone(caplog, monkeypatch):

@@ -1,8 +1,10 @@
 """Reading MLflow's REST API: responses of its real server, and invalid ones."""
 
+import contextlib
 import json
 import math
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
@@ -11,7 +13,7 @@ import pytest
 from bot.core.curves import Point
 from bot.sweep.results import tracking_api
 from bot.sweep.results.experiments import tracking_client
-from bot.sweep.results.tracking_api import TrackingApi, TrackingError
+from bot.sweep.results.tracking_api import AnswerTooSlowError, TrackingApi, TrackingError
 from tests.bot.sweep.results.mlflow_client import entities, mlflow_client
 
 NAME = "digits/lr-brave-otter"
@@ -81,6 +83,9 @@ def test_runs_are_read_in_pages_and_long_histories_sampled(mlflow_url, monkeypat
     api = TrackingApi(mlflow_url)
     runs = api.runs("digits/many", "loss")
     assert len(runs) == 31
+    assert len(api.runs("digits/many", "loss", since=tracking_api.CLOCK_SKEW + 11)) == 22, "of 2 s to 32 s"
+    instance.client.rename_experiment(instance.number, "digits/renamed")
+    assert len(api.runs("digits/many", "loss", f"http://ui/#/experiments/{instance.number}/runs")) == 31
     assert {
         len(curve) for curve in api.curves({run.id: trial for trial, run in runs.items()}, "loss").values()
     } == {1, 900}
@@ -97,11 +102,13 @@ class Hostile(BaseHTTPRequestHandler):
     def do_GET(self):
         status, body = next(a for end, a in self.answers.items() if self.path.partition("?")[0].endswith(end))
         self.asked.append(self.path)
+        body = body() if callable(body) else body
         self.send_response(status)
         if status == 307:
             self.send_header("Location", "/another-host/runs/search")
-        self.end_headers()
-        self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
+        with contextlib.suppress(OSError):  # a client that didn't wait
+            self.end_headers()
+            self.wfile.write(body if isinstance(body, bytes) else json.dumps(body).encode())
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -181,6 +188,24 @@ def test_redirect_is_not_followed(hostile):
     with pytest.raises(Exception, match="307"):
         tracking_client(api._uri).search_runs(["1"])
     assert not [path for path in Hostile.asked if "another-host" in path]
+
+
+def test_pages_that_are_too_slow_are_read_in_smaller_ones(hostile, monkeypatch):
+    monkeypatch.setattr(tracking_api, "READ_TIMEOUT", 0.1)
+    api = hostile(search=(200, lambda: time.sleep(0.3)))
+    with pytest.raises(AnswerTooSlowError, match="Read timed out"):
+        api.search(["1"], "", 1, "")
+    sizes = []
+
+    def search(_experiments, _where, size, _token, _order):
+        sizes.append(size)
+        if size > 25:
+            raise AnswerTooSlowError
+        return [a_run()], "more"
+
+    monkeypatch.setattr(api, "search", search)
+    assert len(api.runs(NAME, "loss")) == 1
+    assert sizes == [250, 25, 25, 25, 25]
 
 
 def test_pages_that_never_end_are_limited(hostile):

@@ -105,6 +105,7 @@ def test_read_space_reads_all_keys_and_has_defaults() -> None:
         ("[]", "lr: must have at least one value"),
         ("[a, b, a]", 'lr[2]: duplicate value "a"'),
         ("[a, 'b c']", 'lr[1]: can only contain letters, digits, and _.,:/+=@-; got "b c"'),
+        (r'[a, "b\nspace.yaml:1: c"]', 'letters, digits, and _.,:/+=@-; got "b space.yaml:1: c"'),
         ("[a, ~]", 'lr[1]: can only contain letters, digits, and _.,:/+=@-; got "~"'),
         ("[a, '']", "lr[1]: can only contain letters, digits, and _.,:/+=@-; got nothing"),
         ("[{a: b}]", "lr[0]: can only contain letters, digits, and _.,:/+=@-; got a mapping"),

@@ -38,10 +38,11 @@ async def test_missed_days_are_in_the_next_digest(redis: Redis) -> None:
     assert len(here.slack.posts) == 2
     await here.run_until_done(item("C1", DAY))  # an old one that still lay somewhere
     assert len(here.slack.posts) == 2
-    here.slack.errors = [MessageRejectedError("invalid_arguments")]
-    here.now += timedelta(days=1)
-    await here.run_until_done(item("C1", DAY + timedelta(days=4)))
-    assert here.slack.notes[1] == ("CADMIN", f"{refused} (`invalid_arguments`).")
+    for error in (MessageRejectedError("invalid_arguments"), NotInChannelError("restricted_action")):
+        here.slack.errors = [error]
+        here.now += timedelta(days=1)
+        await here.run_until_done(item("C1", here.now.date() - timedelta(days=1)))
+        assert here.slack.notes[-1] == ("CADMIN", f"{refused} (`{error}`).")
 
 
 async def test_unscheduled_channel_has_no_missed_days(redis: Redis) -> None:

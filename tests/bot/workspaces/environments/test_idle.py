@@ -1,11 +1,13 @@
 """Idle environments: what is measured, the warning, and the stop."""
 
 import asyncio
+import contextlib
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from aiohttp import web
+from slack_sdk.errors import SlackApiError
 
 from bot.measure.gpus.models import Gpu, NoGpuDataError, PodUse
 from bot.platform.config.environments import EnvironmentIdle
@@ -148,6 +150,20 @@ async def test_environment_whose_warning_slack_rejected_is_not_stopped(stopping,
     assert stopping.warnings == []
     assert stopping.world.slack.texts() == ["lab: Running"]
     assert "can't warn about idle environment lab" in caplog.text
+
+
+async def test_warning_that_slack_does_not_accept_now_delays_no_stop_of_another(stopping):
+    await stopping.world.ask(Verb.START, name="second", request_id="second", gpus=0)
+    await stopping.world.ready("second")
+    stopping.cpu["env-second-0"] = ("4m", "6000u")
+    await stopping.wait(125)
+    assert len(stopping.warnings) == 2
+    await stopping.world.ask(Verb.KEEP, hours=0)
+    stopping.world.slack.reply_error = SlackApiError("down", {})
+    for _ in range(7):
+        with contextlib.suppress(SlackApiError):
+            await stopping.wait(5)
+    assert stopping.world.record("second").wanted == "stopped"
 
 
 async def test_environment_is_not_stopped_right_after_the_bot_was_away(stopping):

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from aiohttp import ClientConnectionError
+from slack_sdk.errors import SlackApiError
 
 from bot.core.errors import RetryAfterError
 from bot.platform.config.environments import EnvironmentSize
@@ -115,6 +117,25 @@ async def test_environment_that_is_being_deleted_is_not_started(world):
     assert await answer(world, Verb.START, request_id="again") == (
         "`lab` is being deleted. Try again in a few seconds."
     )
+
+
+async def test_name_that_another_object_has_keeps_no_request_waiting(world):
+    await world.ask(Verb.START, name="mine", request_id="mine")
+    other = {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": world.workloads()[0]["spec"]}
+    world.kubernetes.create(other | {"metadata": {"name": "env-lab", "namespace": NAMESPACE}})
+    taken = "The name `lab` is taken in the cluster. Use another name, or try again later."
+    assert await answer(world, Verb.START) == taken
+    assert await answer(world, Verb.STOP, name="mine") == ""
+    assert (world.record("mine").wanted, await world.waiting()) == ("stopped", [])
+
+
+@pytest.mark.parametrize("error", [SlackApiError("down", {}), ClientConnectionError(), TimeoutError()])
+async def test_answer_that_slack_does_not_accept_delays_no_other_request(world, error):
+    await world.ask(Verb.START)
+    world.slack.answer_error = error
+    await world.ask(Verb.LIST, user=STRANGER)
+    await world.ask(Verb.STOP)
+    assert (world.record().wanted, await world.waiting()) == ("stopped", [])
 
 
 async def test_request_that_the_cluster_rejects_is_answered_and_one_that_it_delays_is_repeated(

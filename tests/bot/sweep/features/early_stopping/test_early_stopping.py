@@ -16,8 +16,9 @@ from bot.core.stopping import EarlyStop, StoppingRule
 from bot.sweep.decisions.parent_message import Links, parent
 from bot.sweep.decisions.required_changes import needs_fresh_read, required_changes
 from bot.sweep.features.early_stopping import decide
-from bot.sweep.features.early_stopping.decide import MAX_CURVES_PER_READING, EarlyStoppingState, wanted_curves
+from bot.sweep.features.early_stopping.decide import EarlyStoppingState, wanted_curves
 from bot.sweep.model.observation import Observation
+from bot.sweep.results.live import MAX_WANTED
 from k8s.engine import TrialState
 from k8s.jobs import JobState
 from k8s.katib.spec import STOPPED_STEP, STOPPED_VALUE
@@ -253,12 +254,12 @@ def test_curves_that_can_change_a_decision_are_requested_those_of_running_trials
     assert wanted(latest | {"someone-elses": Point(9, 0.1)}) == {"s-b", "s-d"}
     assert wanted({"s-a": Point(0, 0.1), "s-d": Point(0, 0.5)}) == {"s-a", "s-d"}  # logged without steps
     assert wanted({"s-a": Point(1, 0.1)}) == set()
-    ended = [a_trial(f"s-{number:03}", TrialState.SUCCEEDED, 0.5) for number in range(MAX_CURVES_PER_READING)]
+    ended = [a_trial(f"s-{number:03}", TrialState.SUCCEEDED, 0.5) for number in range(MAX_WANTED)]
     pods = (a_pod("s-z", running_since=LATER),)
     facts = Observation(**seen(trials=(*ended, a_trial("s-z")), pods=pods))
     latest = {trial.name: Point(2, 0.5) for trial in facts.trials}
     wanted = wanted_curves(ASHA, a_sweep(), facts)(latest)
-    assert (len(wanted), "s-z" in wanted) == (MAX_CURVES_PER_READING, True)
+    assert (len(wanted), "s-z" in wanted) == (MAX_WANTED, True)
 
 
 @pytest.mark.features("gate")

@@ -107,9 +107,10 @@ def test_extend_continues_with_the_new_total_and_the_time_since_its_end():
         audit_log=again.audit_log,
     )
     assert again.audit_log[-1].about == "9 trials"
-    stopped = replace(FINISHED, draining="drained", holds=("pause",), deadline=NOW + timedelta(minutes=5))
+    ends = {"draining": "drained", "holds": ("pause",), "cancelled_by": OWNER}
+    stopped = replace(FINISHED, **ends, deadline=NOW + timedelta(minutes=5))
     again = applied(replace(stopped, since=NOW - timedelta(hours=2)), trials=9)
-    assert (again.draining, again.holds) == ("", ())
+    assert (again.draining, again.holds, again.cancelled_by) == ("", (), None)
     assert again.deadline == NOW + timedelta(hours=2, minutes=5)
     again, more = applied(FINISHED, trials=9), RAW | {"spec": RAW["spec"] | {"maxTrialCount": 9}}
     [patch] = required_changes(again, Observation(experiment=DONE), NOW).patch

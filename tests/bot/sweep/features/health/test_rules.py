@@ -42,6 +42,7 @@ def test_rules_have_unique_ids_and_start_their_docstrings_with_them():
         27,
         *range(18, 24),
         33,
+        34,
         25,
         26,
         13,

@@ -14,6 +14,8 @@ from bot.sweep.spaces.metrics import OTHER_WAY, TAG_RULE
 from k8s.objects import timestamp
 from k8s.pods import read_trial_pod
 from reader.__main__ import BUFFERED
+from reader.events import Scalar
+from reader.series import Metrics
 from tests.bot.factories import NOW, PLAN, a_sweep
 from tests.bot.sweep.features.health import real_messages
 from tests.bot.sweep.features.health.snapshots import (
@@ -155,6 +157,17 @@ def test_reader_that_failed_or_restarts_is_told_from_missing_metrics():
     diagnosis = found(pod, collector_log=f"{BUFFERED}\n")
     assert (diagnosis.key, "flush_secs=10" in diagnosis.fix) == ("buffered", True)
     assert found(pod, collector_log=f'{BUFFERED}\n{{"metric": "loss", "points": []}}') is None
+
+
+def test_tag_that_directories_write_at_once_is_reported_while_the_trial_runs():
+    pod = with_reader(running(), **{"katib.kubeflow.org/trial": "t"})
+    metrics = Metrics(["loss"], [])
+    for folder in ("", "validation"):
+        metrics.add(folder, Scalar("loss", 1, 0.5, 1.0))
+        metrics.add(folder, Scalar("loss", 2, 0.4, 2.0))
+    diagnosis = found(pod, collector_log=f'{metrics.all[0].line()}\n{{"metric": "acc", "points": []}}')
+    places = "at once: `--tensorboard_dir` itself and `validation`."
+    assert (diagnosis.key, places in diagnosis.text) == ("mixed", True)
 
 
 FINISHED = "The training finished, but its metrics collector"

@@ -39,7 +39,7 @@ def done(name, seconds):
 
 @pytest.mark.parametrize(("known", "again"), [({}, SOON), ({"old": 0.1}, SOON), ({"new": 0.1}, PERIOD)])
 async def test_trial_without_a_value_is_looked_at_again_soon_while_it_is_new(known, again):
-    async def read(sweep, _, wanted, query):
+    async def read(sweep, _, wanted, query, **_mlflow):
         assert (sweep, wanted({"new": Point(1, 0.1)})) == (RUNNING.id, set())
         queries.append(query)
         return reading(**known)
