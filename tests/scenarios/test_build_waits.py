@@ -71,6 +71,10 @@ async def trained(simulation):
     await simulation.rounds(2)
     assert (await simulation.record()).building.trouble == ""
     assert simulation.slack.posted.count(":package: The build has started.") == 1
+    simulation.controllers._sync = lambda *_: None  # the Job's own status follows later
+    simulation.kubernetes.set_status(pod, {"phase": "Succeeded"})
+    await simulation.round()
+    assert len([text for text in simulation.slack.posted if "Build not started" in text]) == 1
 
 
 async def test_unavailable_katib_webhook_is_reported_for_builds(redis):
