@@ -306,7 +306,7 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
         )
         return evidence.found(DEAD_NODE, text, "Rerun the sweep for the lost trials.", evidence.tail)
     if over.get("exitCode") in STOPPED and evidence.pod and "deletionTimestamp" in evidence.pod["metadata"]:
-        text = "The trial's pod was deleted, as by `kubectl delete`. Your code isn't the cause."
+        text = "The trial's pod was deleted, as by kubectl delete. Your code isn't the cause."
         return evidence.found("deleted", text, "Rerun the sweep for the lost trials.", evidence.tail)
     if reason == "CrashLoopBackOff" or over.get("exitCode"):
         text, fix = _exit_text(over.get("exitCode")), crash_fix(evidence)
