@@ -65,7 +65,7 @@ def no_suggestion(evidence: TrialEvidence) -> Diagnosis | None:
         return None
     rejected = None if evidence.services else evidence.last("FailedCreate")
     if rejected:
-        words = rejected.get("message", "")
+        words = rejected.get("message", "").rpartition("Error creating: ")[2]
         what = f"Kubernetes rejected the pod of Katib's suggestion service{_rejection(words)}."
         text, fix = webhook_away(words) or (what, ADMIN)
         return evidence.found("suggestion-pod", text, fix, words, report_at=again(rejected))

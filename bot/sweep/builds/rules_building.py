@@ -50,7 +50,7 @@ def refused(evidence: TrialEvidence) -> Diagnosis | None:
     event = evidence.last("FailedCreate")
     if evidence.pod or event is None:
         return None
-    words = str(event.get("message", "")).removeprefix("Error creating: ")
+    words = str(event.get("message", "")).rpartition("Error creating: ")[2]
     if quota := QUOTA.search(words):
         return evidence.found("quota", _over(quota), f"{OWN_NAMESPACE}, or raise the quota.", words)
     if failed := FAILED_QUOTA.search(words):

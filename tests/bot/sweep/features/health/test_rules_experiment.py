@@ -67,9 +67,10 @@ def test_no_suggestion_waits_or_quotes_the_services_pods_once_each():
 )
 def test_no_suggestion_names_what_rejects_the_services_pod(message, why):
     waiting = suggestion(("DeploymentReady", "False", real_messages.NOT_READY))
-    rejected = an_event("FailedCreate", f"Error creating: {message}")
+    rejected = an_event("FailedCreate", f"(combined from similar events): Error creating: {message}")
     text = f"Kubernetes rejected the pod of Katib's suggestion service: {why}."
-    assert alone(search=waiting, events=(rejected,)).text == text
+    diagnosis = alone(search=waiting, events=(rejected,))
+    assert (diagnosis.text, diagnosis.detail) == (text, message)
     assert (
         key(trial=None, job=None, search=waiting, services=(service(),), events=(rejected,))
         != "suggestion-pod"
