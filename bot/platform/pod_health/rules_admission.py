@@ -66,7 +66,7 @@ def no_suggestion(evidence: TrialEvidence) -> Diagnosis | None:
     rejected = None if evidence.services else evidence.last("FailedCreate")
     if rejected:
         words = rejected.get("message", "").rpartition("Error creating: ")[2]
-        what = f"Kubernetes rejected the pod of Katib's suggestion service{_rejection(words)}."
+        what = f"Kubernetes rejected the pod of Katib's suggestion service{rejection(words)}."
         text, fix = webhook_away(words) or (what, ADMIN)
         return evidence.found("suggestion-pod", text, fix, words, report_at=again(rejected))
     words, killed = _services(evidence), _out_of_memory(evidence)
@@ -192,11 +192,12 @@ def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
     if "Unable to find primary container" in words:
         text = "Katib rejected the trial's pod: it didn't find the training container."
         return evidence.found("no-pod", text, ADMIN, words)
-    text = f"Kubernetes rejected the {evidence.noun}'s pod{_rejection(words)}."
+    text = f"Kubernetes rejected the {evidence.noun}'s pod{rejection(words)}."
     return evidence.found("no-pod", text, ADMIN, words, report_at=again(event))
 
 
-def _rejection(words: str) -> str:
+def rejection(words: str) -> str:
+    """Return why the API server rejects a pod, after a colon; "" if that isn't known."""
     matches = ((re.search(pattern, words), why) for pattern, why in REFUSALS)
     needs = unspecified(words)
     quota = f": the namespace's quota requires {needs} to be set" if needs else ""
