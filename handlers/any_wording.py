@@ -17,6 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action
 from bot.core.errors import UserError
+from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Parsed, Table
 from bot.platform.commands.sentence import Names, read_sentence
@@ -179,13 +180,16 @@ async def _reworded(
         typed = _typed_command(tables[0], text)
         if typed in (None, COMPARE, OPEN) or typed.by_key.keys() & {"branch", "space"}:
             names = await _with_git_names(context, command | {"text": text}, last, names)
-    meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
+    usual = _usual(last, command["user_id"], sweeps)
+    meant = meaning(text, tables, names, usual, sweeps, command.get("here", ""))
     is_sweep = prefix == TABLE.prefix
     if meant is None and is_sweep and _is_no_command(typed, text):
         raise UserError(NO_COMMAND)
     is_launch = meant is not None and meant.command is LAUNCH
-    if meant is None or (
-        is_launch and not (is_sweep and (typed in (None, LAUNCH, RERUN, OPEN) or typed.answers))
+    if (
+        meant is None
+        or (is_launch and not (is_sweep and (typed in (None, LAUNCH, RERUN, OPEN) or typed.answers)))
+        or (meant.command is STATUS and _needs_value(typed))
     ):
         raise error
     if is_launch:
@@ -210,6 +214,16 @@ async def _reworded(
         mine = Parsed(command=LISTING, options={"list": "mine"})  # `is my sweep done?`
         meant = replace(meant, parsed=mine)
     return await _run(context, command, client, meant)
+
+
+def _usual(last: Draft, user: str, sweeps: list[SweepSummary]) -> dict[str, str]:
+    """Return the options of the last launch, with the space of the last sweep that wasn't refused."""
+    mine = [each for each in sweeps if each.user == user]
+    started = [each for each in mine if each.phase is not Phase.REFUSED]
+    space = next((each.space for each in started if each.space), "")
+    if space or (mine and not started):
+        return {**last.options, "space": space}
+    return dict(last.options)
 
 
 def _for_one(command: Fields) -> Fields:
@@ -251,6 +265,11 @@ def _typed_command(table: Table, text: str) -> Command | None:
         return table.find(text)[0]
     except UserError:
         return None
+
+
+def _needs_value(typed: Command | None) -> bool:
+    """Return whether a command that changes a sweep has a required option: `queue move fox` lacks it."""
+    return typed is not None and not typed.answers and any(each.required for each in typed.options)
 
 
 async def _form(

@@ -279,8 +279,11 @@ class _Reader:
         unit = glued or " ".join(lower[start : start + 1])
         for option in self._command.options:
             if factor := option.units.get(unit):
-                self._set(option.key, f"{float(number) * factor:g}")
-                return 1 if glued else start - place + 1
+                end = place + 1 if glued else start + 1
+                value, said = f"{float(number) * factor:g}", " ".join(lower[place:end])
+                errors = read_values((option,), {option.key: value}, self._context)[1]
+                self._set(option.key, said if errors else value)  # its error has what was typed
+                return end - place
         if glued and glued in self._keys:
             self._set(self._keys[glued], number)
             return 1

@@ -288,7 +288,7 @@ def _read(text: str, table: Table, command: Command, names: Names, last: Mapping
     missing = {
         each.key: last[each.key]
         for each in command.options
-        if command.answers and each.required and each.key in last
+        if command.answers and each.required and last.get(each.key)
     }
     options = {**missing, **found.parsed.options}
     muting = [key for key in options if key in {"mute", "unmute"}]
