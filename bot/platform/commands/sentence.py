@@ -24,6 +24,7 @@ from bot.platform.commands.words import (
     MAX_PHRASE,
     NUMBERS,
     clean,
+    in_digits,
     stem,
     unquoted,
     whole_numbers,
@@ -163,7 +164,7 @@ class _Reader:
             self._notes.append(f"Unclosed quote after `{key}=`.")
         option = self._command.by_key[key]
         value = unquoted(value) if option.free else option.means.get(bare(value).lower(), bare(value))
-        self._set(key, NUMBERS.get(value, value) if self._counts(key) else value)
+        self._set(key, in_digits(value) if self._counts(key) else value)
 
     def _set(self, key: str, value: str) -> None:
         if self._command.by_key[key].many and key in self.options:
@@ -271,19 +272,14 @@ class _Reader:
 
     def _amount(self, lower: list[str], place: int) -> int:
         """Take `4 gpus`, `4gpus`, and `2 a100`; return the number of words, or 0."""
+        for option in self._command.options:
+            if option.units and (taken := self._time(lower, place, option)):
+                return taken
         if not (number := self._number(lower[place])):
             return 0
         found = AMOUNT.fullmatch(lower[place])
         glued, after = found[2] if found else "", [*lower[place + 1 : place + 2], ""][0]
         start = place + 2 if after in {*ADDED, *BETWEEN} else place + 1
-        unit = glued or " ".join(lower[start : start + 1])
-        for option in self._command.options:
-            if factor := option.units.get(unit):
-                end = place + 1 if glued else start + 1
-                value, said = f"{float(number) * factor:g}", " ".join(lower[place:end])
-                errors = read_values((option,), {option.key: value}, self._context)[1]
-                self._set(option.key, said if errors else value)  # its error has what was typed
-                return end - place
         if glued and glued in self._keys:
             self._set(self._keys[glued], number)
             return 1
@@ -302,6 +298,28 @@ class _Reader:
             self._set(key, number)
             return start - place + 1
         return 0
+
+    def _time(self, lower: list[str], place: int, option: Option) -> int:
+        """Take `8 days`, `2 more hours`, `2,5h`, and `2 h and 30 min`; return the number of words, or 0."""
+        hours, end = 0.0, place
+        while end < len(lower):
+            start = end + (end > place and lower[end] == "and")
+            word, after = [*lower[start : start + 2], "", ""][:2]
+            found = AMOUNT.fullmatch(word.replace(",", "."))
+            number, unit = found.groups() if found else (NUMBERS.get(word, ""), "")
+            if not unit:
+                start += 2 if after in {*ADDED, *BETWEEN} else 1
+                unit = " ".join(lower[start : start + 1])
+            if not number or unit not in option.units:
+                break
+            hours, end = hours + float(number) * option.units[unit], start + 1
+            if lower[end : end + 2] == ["and", "half"]:
+                hours, end = hours + option.units[unit] / 2, end + 2
+        if end > place:
+            value, said = f"{hours:.10g}", " ".join(lower[place:end])
+            errors = read_values((option,), {option.key: value}, self._context)[1]
+            self._set(option.key, said if errors else value)  # its error has what was typed
+        return end - place
 
     def _mistyped_key(self, word: str) -> str:
         """Return the option that a word after a number means, as in `30 trails`."""
@@ -391,7 +409,7 @@ class _Reader:
             self._set(first.key, self._unread.pop()[0])  # its values can't be listed yet: a lone word is one
         required = [each.key for each in self._command.options if each.required]
         missing = [key for key in required if key not in self.options]
-        amounts = ((each, each[0].strip("$x+")) for each in self._unread)
+        amounts = ((each, each[0].strip("x+")) for each in self._unread)
         numbers = [
             (each, NUMBERS.get(said, said))
             for each, said in amounts

@@ -13,7 +13,7 @@ from bot.core.request import Notify
 from bot.core.seeds import parse_seeds, seeds_option
 from bot.core.space import ALGORITHMS, MetricSource
 from bot.platform.commands.grammar import Command, Option
-from bot.platform.commands.option_types import IN_HOURS, Choice, Matching, Number, Type, invalid
+from bot.platform.commands.option_types import IN_HOURS, PERIODS, Choice, Matching, Number, Type, invalid
 from bot.platform.config.limits import A_MINUTE, MAX_HOURS
 from bot.platform.config.policy import GOALS, Config, prebuilt_image, repository
 from bot.platform.config.queues import PRIORITIES
@@ -30,6 +30,8 @@ MAX_NAME = 30  # characters
 MAX_BRANCHES = 4  # of one sweep
 PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
 TIMES = {**IN_HOURS, **dict.fromkeys(("minute", "minutes", "min", "mins", "m"), 1 / 60)}  # of max_hours=
+MEANT_HOURS = {"hour": "1", "half hour": "0.5", "hour and half": "1.5", "quarter hour": "0.25"}
+MEANT_HOURS |= {"quarter of hour": "0.25", "three quarters of hour": "0.75"}
 SPACE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 SPACE_RULE = (
     "a file name from sweeps/ without .yaml (lowercase letters, digits, dashes, underscores), for example "
@@ -343,7 +345,7 @@ OPTIONS = (
         "Max hours",
         HOURS_HINT,
         said=("hours", "hour", "h", "hr", "hrs"),
-        means={"hour": "1", "half hour": "0.5", "day": "24"},
+        means=PERIODS | MEANT_HOURS,
         units=TIMES,
     ),
     Option(
