@@ -42,9 +42,9 @@ REASONS = {
     "bool_parsing": "must be true or false",
     "int_parsing": "must be a whole number",
     "float_parsing": "must be a number",
-    "greater_than": "must be above {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than_equal": "must be at most {le:g}",
     "literal_error": "must be {expected}",
 }
 
