@@ -38,10 +38,10 @@ from bot.sweep.answers.command_parser import (
     choose,
     parse_command,
 )
-from bot.sweep.answers.meaning import Meaning, branch_names, meaning, space_names, sweep_names
+from bot.sweep.answers.meaning import NEW, Meaning, branch_names, meaning, space_names, sweep_names
 from bot.sweep.form.view import Draft
 from bot.sweep.launch.command_line import parse_options
-from bot.sweep.launch.options import LAUNCH
+from bot.sweep.launch.options import LAUNCH, queue_names
 from bot.sweep.model.texts import linked
 from bot.text.wording import listed
 from handlers.context import (
@@ -67,7 +67,17 @@ NO_COMMAND = (
 FIELD = re.compile(r"[\s*_•>-]*+\w++[*_\s]*+[:=]")  # `• branch: main`
 MIN_FIELDS = 2  # lines like that make a message one request
 ONE_TRIAL = re.compile(r"\btrial\b", re.IGNORECASE)  # one of them, not the whole sweep
-TOTAL = re.compile(r"\b(?:to|total|until|up to)\b|trials[=:]")
+TOTAL = re.compile(
+    r"\b(?:to|total|until|up to|max(?:imum)?|at most|no more than)\b|trials[=:]", re.IGNORECASE
+)
+LATER = re.compile(
+    r"\b(?:(?:if|when)(?! (?:possible|you|u|that'?s|needed)\b)|unless|once(?! (?:more|again)\b)"
+    r"|(?:un)?till?(?! [0-9])|as soon as(?! possible\b)|tomorrow|tonight|later|after(?! all\b)|next week"
+    r"|(?:on|next) \w+day|at (?:[0-9]{1,2}(?::[0-9]{2}| ?[ap]m)|noon|midnight)"
+    r"|in \w+ (?:min(?:ute)?|h(?:our)?|day|week)s?)\b",
+    re.IGNORECASE,
+)
+NOW = "The button runs it now: Sweepbot can't wait for a time or a condition."
 MORE = re.compile(r"^extend\b|\b(?:more|extra|additional)\b", re.IGNORECASE)
 OWN = re.compile(
     r"\b(?:it|all|everything|(?:my|the|this|that)(?: last| latest| current)? (?:sweep|run|job|experiment))\b"
@@ -178,7 +188,7 @@ async def _reworded(
         )
         names = Names(known=_known(context.config, sweeps), config=context.config)
         typed = _typed_command(tables[0], text)
-        if typed in (None, COMPARE, OPEN) or typed.by_key.keys() & {"branch", "space"}:
+        if _can_name(typed) or NEW.search(text):
             names = await _with_git_names(context, command | {"text": text}, last, names)
     usual = _usual(last, command["user_id"], sweeps)
     meant = meaning(text, tables, names, usual, sweeps, command.get("here", ""))
@@ -239,12 +249,15 @@ async def _run(
     context: HandlerContext, command: Fields, client: AsyncWebClient, meant: Meaning
 ) -> str | Message:
     """Answer a question; offer a command that changes something."""
-    prefix = meant.table.prefix
+    prefix, text = meant.table.prefix, command["text"]
     if meant.command.answers:
         again = command | {"command": prefix, "text": meant.typed}
         return await context.spoken[prefix][1](context, again, client)
-    whole = f"{prefix} {meant.typed}"
-    return _offer(f"Run {code(whole)}? {plain(meant.note)}".strip(), "Run command", plain(whole))
+    whole, notes = f"{prefix} {meant.typed}", [plain(meant.note)]
+    if "sweep" in meant.command.by_key and meant.command.does is not Action.DRAIN and LATER.search(text):
+        notes.append(NOW)
+    asked = " ".join(filter(None, [f"Run {code(whole)}?", *notes]))
+    return _offer(asked, "Run command", plain(whole))
 
 
 def _is_no_command(typed: Command | None, text: str) -> bool:
@@ -265,6 +278,11 @@ def _typed_command(table: Table, text: str) -> Command | None:
         return table.find(text)[0]
     except UserError:
         return None
+
+
+def _can_name(typed: Command | None) -> bool:
+    """Return whether a text that begins with this command can name a branch or a space."""
+    return typed in (None, COMPARE, OPEN) or bool(typed.by_key.keys() & {"branch", "space"})
 
 
 def _needs_value(typed: Command | None) -> bool:
@@ -350,6 +368,7 @@ def _known(config: Config, sweeps: list[SweepSummary]) -> dict[str, dict[str, st
     return {
         "repo": {each.name.lower(): each.name for each in config.repositories},
         "profile": {each.name.lower(): each.name for each in config.profiles},
+        "queue": {each: each for each in queue_names(config)},
         "sweep": called,
         "mute": called,
         "unmute": called,

@@ -306,6 +306,26 @@ async def test_history_without_a_space_is_of_the_last_sweep_that_was_not_refused
     assert await world.outcome("best of last week?", "t1") == "do /sweep history big"
 
 
+@pytest.mark.parametrize(
+    ("text", "is_later"),
+    [
+        ("kill otter at 6pm", True),
+        ("stop otter if it hits nan", True),
+        ("cancel otter tomorrow", True),
+        ("pause otter until monday", True),
+        ("kill otter asap, once more", False),
+        ("stop the otter sweep", False),
+        ("let otter finish its trials after that", False),
+    ],
+)
+async def test_offer_of_a_change_says_that_it_does_not_wait(redis, monkeypatch, text, is_later):
+    world = World(redis, monkeypatch, DIGITS)
+    await world.start()
+    command = {"command": "/sweep", "text": text, "user_id": ADMIN, "channel_id": "C1", "response_url": ""}
+    reply = await reply_to(world.context, command | {"trigger_id": "t1"}, None)
+    assert (any_wording.NOW in reply.text) is is_later
+
+
 async def test_offer_without_a_time_that_is_out_of_range_shows_it_as_typed(redis, monkeypatch):
     world = World(redis, monkeypatch, DIGITS)
     await world.start()

@@ -6,7 +6,7 @@ a suggestion for a person to confirm; `grammar` reads the commands that run as t
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -129,13 +129,12 @@ class _Reader:
                 self._values.setdefault(_without_articles(phrase), {}).setdefault(each.key, value)
         self._known = {*chain(*names.known.values())}
 
-    def _phrases(self, option: Option) -> Iterator[tuple[str, str]]:
-        yield from self._names.known.get(option.key, {}).items()
+    def _phrases(self, option: Option) -> Iterable[tuple[str, str]]:
+        known = dict(self._names.known.get(option.key, {}))
         if isinstance(option.type, Choice):
-            known = option.type.known(self._context)
-            yield from (
-                (name.lower(), name) for name in known if name not in {"on", "off", "default", "push"}
-            )
+            known |= {name.lower(): name for name in option.type.known(self._context)}
+            known = {name: known[name] for name in known.keys() - {"on", "off", "default", "push"}}
+        return known.items()
 
     def spans(self, text: str) -> str:
         """Take the values that are several words, such as `from 22 to 7`; return the text without them."""

@@ -20,7 +20,6 @@ from bot.platform.commands.speech import (
     is_beyond,
     is_chat,
     is_idle,
-    is_musing,
     is_past,
     is_question,
     is_request,
@@ -47,6 +46,10 @@ SEVERAL = re.compile(
     r"\b(?:(?:sweep|experiment|job|run|training|thing)s|(?:any|every)(?:thing|one)|all of them|overall)\b",
     re.IGNORECASE,
 )
+NEW = re.compile(
+    r"(?:^|[,.;:!?] ?|\b(?:and|then|so) )(?:run|start|launch|train|try|kick off|submit)\b", re.IGNORECASE
+)
+TARGETS = {"branch", "space"}
 FIXED = {"gpus", "nodes", "parallel", "profile"}  # options that a running sweep keeps
 MAX_ASIDE = 2  # marks of unknown words beside one name; more are chat: `who broke main again`
 MAX_NICKNAMED = 300  # branches of a repository; of more, parts of names take long to look up
@@ -131,6 +134,11 @@ def meaning(
     every = {*chain(*names.known.values())}
     order = ranked(f"{text} {tables[0].about}", tables, like, every)
     is_named = bool(named or (here and order and "sweep" in order[0].command.by_key))
+    if named and targets == TARGETS and NEW.search(text) and RERUN not in [each.command for each in order]:
+        if order and not order[0].command.answers and order[0].command is not LAUNCH:
+            each = f"`/sweep {order[0].command.name} {named}` or `/sweep {start.parsed.typed}`"
+            raise UserError(f"That asks for two commands. Run each alone: {each}.")
+        is_named = False  # `after fox, run lr on main`
     is_help = bool(order) and order[0].command is HELP
     if is_help and order[0].score >= SURE and (not is_named or " if " in f" {text.lower()}"):
         return Meaning(table=_topic(text, tables), parsed=Parsed(command=HELP))
@@ -138,7 +146,7 @@ def meaning(
         return None
     if is_named:
         kept = {"from", "priority", "notify", "trials" if TRIAL.search(text) else ""}  # not to be changed
-        is_asked = not (is_musing(text) or is_told(text))
+        is_asked = not (is_question(text) or is_told(text))
         changed = options.keys() - kept if is_asked else set[str]()
         meant = [each for each in sweeps if is_meant(each.id, named or here)]
         order = _of_a_sweep(order, changed, meant, first_word(text), adds=start.adds and is_asked)

@@ -139,7 +139,7 @@ def _elsewhere(key: str) -> str:
     return "CPU and memory come with `gpus=` or `profile=` (a machine type)." if key in RESOURCES else ""
 
 
-def _queues(config: Config) -> list[str]:
+def queue_names(config: Config) -> list[str]:
     """Return the names of all queues, also of the teams'."""
     of_teams = [team.queue for team in config.teams if team.queue]
     return [each.name for each in config.queueing.queues] + of_teams
@@ -358,7 +358,7 @@ OPTIONS = (
         said=("gpu hours", "gpu-hours", "gpuh", "spend", "spend more than"),
     ),
     Option("cluster", Choice("clusters", "cluster"), MACHINES, "", "Cluster", "Where most GPUs are free"),
-    Option("queue", Choice(_queues, "queue"), QUEUE, "", "Queue", DEFAULT),
+    Option("queue", Choice(queue_names, "queue"), QUEUE, "", "Queue", DEFAULT),
     Option("priority", _priority, QUEUE, "`low`, `normal`, or `high`", "Priority", DEFAULT, means=URGENT),
     Option("name", _name, MESSAGES, free=True, said=("called", "call it", "name it", "named")),
     Option(
