@@ -66,7 +66,11 @@ NO_COMMAND = (
 )
 FIELD = re.compile(r"[\s*_•>-]*+\w++[*_\s]*+[:=]")  # `• branch: main`
 MIN_FIELDS = 2  # lines like that make a message one request
-ONE_TRIAL = re.compile(r"\btrial\b", re.IGNORECASE)  # one of them, not the whole sweep
+ONE_TRIAL = re.compile(  # one of them, or some, not the whole sweep
+    r"\btrial\b|\bones\b|\b(?:bad|worst|slow|stuck|fail\w+|nan|diverg\w+|these|those|some) (?:trials|runs)\b"
+    r"|\b(?:trials|runs) (?:with|that|where|whose|which|above|below|over|under|[0-9])",
+    re.IGNORECASE,
+)
 TOTAL = re.compile(
     r"\b(?:to|total|until|up to|max(?:imum)?|at most|no more than)\b|trials[=:]", re.IGNORECASE
 )

@@ -192,12 +192,12 @@ class World:
 
         return noted
 
-    async def outcome(self, text, trigger):
+    async def outcome(self, text, trigger, here=""):
         self.done.clear()
         prefix, _, rest = text.partition(" ")
         prefix, text = (prefix, rest) if prefix in self.context.spoken else ("/sweep", text)
         command = {"command": prefix, "text": text, "user_id": ADMIN, "channel_id": "C1"}
-        command |= {"response_url": "https://hooks/1"}
+        command |= {"response_url": "https://hooks/1", "here": here}
         command |= {"trigger_id": trigger} if trigger else {"request_id": text}
         reply = await reply_to(self.context, command, None)
         if isinstance(reply, Message):
@@ -304,6 +304,24 @@ async def test_history_without_a_space_is_of_the_last_sweep_that_was_not_refused
     world = World(redis, monkeypatch, replace(DIGITS, sweeps={}))
     await world.start()
     assert await world.outcome("best of last week?", "t1") == "do /sweep history big"
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        *((text, "error") for text in ("nope", "nah", "hold on a sec", "hope this one works", "cause?")),
+        *((text, "error") for text in ("chance it recovers?", "deadline tomorrow", "delete this thread")),
+        *((text, "error Which trial?") for text in ("kill the bad ones", "stop the trials with lr > 0.1")),
+        ("cancle it", "ask /sweep cancel lr-brave-otter"),
+        ("pasue", "ask /sweep pause lr-brave-otter"),
+        ("mute this", "ask /sweep me mute=lr-brave-otter"),
+    ],
+)
+async def test_chat_in_a_thread_offers_nothing_that_is_not_asked(redis, monkeypatch, text, outcome):
+    world = World(redis, monkeypatch, DIGITS)
+    await world.start()
+    found = await world.outcome(text, "", "lr-brave-otter")
+    assert found.startswith(outcome)
 
 
 @pytest.mark.parametrize(

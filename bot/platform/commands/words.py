@@ -28,7 +28,8 @@ MONEY = dict.fromkeys(("dollar", "dollars", "bucks", "usd", "$"), "$")
 MONEY |= dict.fromkeys(("euro", "euros", "eur", "€"), "€") | dict.fromkeys(("pounds", "gbp", "£"), "£")
 VAGUE = {"few", "several", "many"}  # before a size, no number
 DIGITS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,3})?")
-HOURS_MINUTES = re.compile("([0-9]{1,4}h)([0-9]{1,2})(?:m(?:in)?)?")
+TIMES = re.compile("(?:[0-9]{1,4}[dhm]){2,3}(?:in)?|[0-9]{1,4}h[0-9]{1,2}|[0-9]{1,4}:[0-5][0-9]:00")
+FRACTIONS = {"1/2": "0.5", "½": "0.5", "1/4": "0.25", "¼": "0.25", "3/4": "0.75", "¾": "0.75"}
 THOUSANDS = re.compile("[$€£]?[0-9]{1,3}(?:[,'_][0-9]{3})+(?:\\.[0-9]{1,2})?")
 FACTORS = {
     "half": 0.5,
@@ -116,13 +117,15 @@ def whole_numbers(words: Iterable[str]) -> list[str]:
         number = found[counted].lower() if found else ""
         if end > place + 1:
             found.append(f"{value:.10g}")
+        elif lower[place] in FRACTIONS and DIGITS.fullmatch(last):  # `1 1/2 hours`
+            found[-1] = f"{float(last) + float(FRACTIONS[word]):g}"
         elif lower[place] in MONEY and DIGITS.fullmatch(NUMBERS.get(number, number)):
             found[counted] = MONEY[lower[place]] + NUMBERS.get(number, number)
         elif (last in VAGUE and lower[place] in SIZES) or (last.isdecimal() and word == "000"):
             found[-1] += f" {word}" if last in VAGUE else word
         else:
             is_one = THOUSANDS.fullmatch(word) and last not in {"seed", "seeds"}
-            found.append(re.sub("[,'_]", "", word) if is_one else word)
+            found.append(re.sub("[,'_]", "", word) if is_one else FRACTIONS.get(word, word))
         place = max(end, place + 1)
     return found
 
@@ -134,9 +137,10 @@ def in_digits(text: str) -> str:
 
 
 def _parts(word: str) -> list[str]:
-    """Return `twenty-two`, `2h30m`, and `100€` as two words, and others as they are."""
-    if found := HOURS_MINUTES.fullmatch(word.lower()):
-        return [found[1], f"{found[2]}min"]
+    """Return `twenty-two`, `2h30m`, `2:30:00`, and `100€` as two words, and others as they are."""
+    if TIMES.fullmatch(word.lower()):
+        numbers = re.findall("[0-9]+[a-z]*", word.lower().removesuffix(":00").replace(":", "h"))
+        return [*numbers[:-1], numbers[-1] + ("min" if numbers[-1].isdecimal() else "")]
     if word[-1:] in MONEY and word[:1].isdecimal():
         return [word[:-1], word[-1]]
     parts = word.lower().split("-")

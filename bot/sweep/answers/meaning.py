@@ -133,7 +133,8 @@ def meaning(
     like |= {each.name: "cluster" for each in config.clusters if not targets}
     every = {*chain(*names.known.values())}
     order = ranked(f"{text} {tables[0].about}", tables, like, every)
-    is_named = bool(named or (here and order and "sweep" in order[0].command.by_key))
+    is_meant_here = here and order and "sweep" in order[0].command.by_key and not is_beyond(text)
+    is_named = bool(named or is_meant_here)
     if named and targets == TARGETS and NEW.search(text) and RERUN not in [each.command for each in order]:
         if order and not order[0].command.answers and order[0].command is not LAUNCH:
             each = f"`/sweep {order[0].command.name} {named}` or `/sweep {start.parsed.typed}`"
@@ -166,7 +167,7 @@ def meaning(
     if command is HELP:
         return Meaning(table=_topic(text, tables), parsed=Parsed(command=HELP))
     found = [
-        _read(text, each.table, each.command, names, last)
+        _read(text, each.table, each.command, names, last, here)
         for each in best
         if each.command not in (LAUNCH, HELP)
     ]
@@ -290,7 +291,9 @@ def _of_a_sweep(
     return [Scored(1, TABLE, asked)]
 
 
-def _read(text: str, table: Table, command: Command, names: Names, last: Mapping[str, str]) -> Meaning:
+def _read(
+    text: str, table: Table, command: Command, names: Names, last: Mapping[str, str], here: str
+) -> Meaning:
     """Read a text as a command; what an answer needs and the text doesn't name is as in the last launch."""
     found = read_sentence(text, table, command, names)
     missing = {
@@ -299,6 +302,9 @@ def _read(text: str, table: Table, command: Command, names: Names, last: Mapping
         if command.answers and each.required and last.get(each.key)
     }
     options = {**missing, **found.parsed.options}
+    verb = first_word(text)
+    if here and not options and verb in {"mute", "unmute"} & command.by_key.keys():
+        options[verb] = here
     muting = [key for key in options if key in {"mute", "unmute"}]
     if len(muting) == 2 and not re.search(rf"\b{muting[1]}\b", text, re.IGNORECASE):
         del options[muting[1]]  # `mute fox and otter`
