@@ -81,6 +81,9 @@ LATER = re.compile(
     r"|in \w+ (?:min(?:ute)?|h(?:our)?|day|week)s?)\b",
     re.IGNORECASE,
 )
+LEFT_OUT = re.compile(
+    r"\b(?:all|everything|every \w+) but\b|\b(?:except|other than|apart from)\b", re.IGNORECASE
+)
 NOW = "The button runs it now: Sweepbot can't wait for a time or a condition."
 MORE = re.compile(r"^extend\b|\b(?:more|extra|additional)\b", re.IGNORECASE)
 OWN = re.compile(
@@ -329,6 +332,9 @@ def _check_names_one(
     options = meant.parsed.options
     if meant.command.does is Action.CANCEL and "trial" not in options and ONE_TRIAL.search(text):
         raise UserError(f"Which trial? Usage: {meant.table.usage(meant.command)}.")
+    is_unnamed = "sweep" in meant.command.by_key.keys() - options.keys()
+    if is_unnamed and not meant.command.answers and LEFT_OUT.search(text):  # `cancel all but otter`
+        raise UserError(f"Name the sweep. Usage: {meant.table.usage(meant.command)}.")
     keys = [each for each in ("sweep", "mute", "unmute") if each in options]
     if meant.command.answers or len(keys) != 1:  # `mute fox, unmute otter` is one command
         return

@@ -42,7 +42,8 @@ ADDED = {"add", "by", "more", "another", "additional", "extra"}
 BETWEEN = {"x", "×", "total", "of", "different", "separate", "full"}  # a number and what it counts
 OF_LAST = {"as", "many", "much", "number", "of", "usual", "last", "previous", "my", "our", "that", "amount"}
 PLURAL = re.compile(r"(?:...|[0-9])s$")
-LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
+LEFT_OUT = {"instead of", "rather than", "except", "except for", "all but", "everything but", "other than"}
+LEFT_OUT |= {"apart from", "aside from", "excluding", "besides"}  # the names after these aren't wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +200,7 @@ class _Reader:
                 self._set("budget", words[place])
                 place, hints, last = place + 1, [], ""
             elif phrase in LEFT_OUT:
-                place += size + self._longest(lower, place + size)[1]
+                place = self._after_names(lower, place + size)
             elif phrase in self._values:
                 keys = self._values[phrase]
                 key = next((each for each in hints if each in keys), "") or self._preferred(keys)
@@ -217,6 +218,16 @@ class _Reader:
             else:
                 self._word(words[place], hints)
                 place, hints, last = place + 1, [], ""
+
+    def _after_names(self, lower: list[str], place: int) -> int:
+        """Return the place after a name, and after others that follow it."""
+        place += self._longest(lower, place)[1]
+        while place < len(lower):
+            phrase, size = self._longest(lower, place)
+            if phrase not in self._known and lower[place] not in {"and", "or"}:
+                break
+            place += size
+        return place
 
     def _parts(self, word: str) -> list[str]:
         """Return the names in `main,dev`, `main/lr`, and `big-space`, unless that is itself a name."""

@@ -29,6 +29,7 @@ MONEY |= dict.fromkeys(("euro", "euros", "eur", "€"), "€") | dict.fromkeys((
 VAGUE = {"few", "several", "many"}  # before a size, no number
 DIGITS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,3})?")
 TIMES = re.compile("(?:[0-9]{1,4}[dhm]){2,3}(?:in)?|[0-9]{1,4}h[0-9]{1,2}|[0-9]{1,4}:[0-5][0-9]:00")
+ABOUT = re.compile(r"[<>≤≥~≈]?=?([0-9]+)(?:\+|ish)?")
 FRACTIONS = {"1/2": "0.5", "½": "0.5", "1/4": "0.25", "¼": "0.25", "3/4": "0.75", "¾": "0.75"}
 THOUSANDS = re.compile("[$€£]?[0-9]{1,3}(?:[,'_][0-9]{3})+(?:\\.[0-9]{1,2})?")
 FACTORS = {
@@ -119,6 +120,8 @@ def whole_numbers(words: Iterable[str]) -> list[str]:
             found.append(f"{value:.10g}")
         elif lower[place] in FRACTIONS and DIGITS.fullmatch(last):  # `1 1/2 hours`
             found[-1] = f"{float(last) + float(FRACTIONS[word]):g}"
+        elif word == "times" and DIGITS.fullmatch(NUMBERS.get(last, last)):
+            found[-1] += " times"  # is no number of anything
         elif lower[place] in MONEY and DIGITS.fullmatch(NUMBERS.get(number, number)):
             found[counted] = MONEY[lower[place]] + NUMBERS.get(number, number)
         elif (last in VAGUE and lower[place] in SIZES) or (last.isdecimal() and word == "000"):
@@ -141,6 +144,8 @@ def _parts(word: str) -> list[str]:
     if TIMES.fullmatch(word.lower()):
         numbers = re.findall("[0-9]+[a-z]*", word.lower().removesuffix(":00").replace(":", "h"))
         return [*numbers[:-1], numbers[-1] + ("min" if numbers[-1].isdecimal() else "")]
+    if found := ABOUT.fullmatch(word):
+        return [found[1]]
     if word[-1:] in MONEY and word[:1].isdecimal():
         return [word[:-1], word[-1]]
     parts = word.lower().split("-")
