@@ -67,10 +67,17 @@ NO_COMMAND = (
 FIELD = re.compile(r"[\s*_•>-]*+\w++[*_\s]*+[:=]")  # `• branch: main`
 MIN_FIELDS = 2  # lines like that make a message one request
 ONE_TRIAL = re.compile(  # one of them, or some, not the whole sweep
-    r"\btrial\b|\bones\b|\b(?:bad|worst|slow|stuck|fail\w+|nan|diverg\w+|these|those|some) (?:trials|runs)\b"
-    r"|\b(?:trials|runs) (?:with|that|where|whose|which|above|below|over|under|[0-9])",
+    r"\btrial\b|\bones\b|\b(?:trials|runs) (?:with|that|where|whose|which|above|below|over|under|[0-9])"
+    r"|\b(?:bad|worst|slow|stuck|fail\w+|nan|diverg\w+|these|those|some|half|most|remaining|pending|queued|other)"
+    r"(?: of)?(?: the)?(?: \S+'s)? (?:trials|runs)\b|\b[0-9]{1,4}$",
     re.IGNORECASE,
 )
+NOT_IT = re.compile(  # what belongs to a sweep: `remove otter's budget`
+    r"\b(?:remove|delete|drop|kill|stop|end|cancel|trash|discard|scrap|clear|lift)"
+    r"(?: (?:the|its|my|all|\S+'s))* (?:budget|limit|priority|logs?|results?|checkpoints?|pictures?|curves?|hold(?:ing)?|paus(?:e|ing)|tags?)\b",
+    re.IGNORECASE,
+)
+OF_TRIALS = re.compile(r"\btrial (?:#|no\.? |number )?[0-9]|\bfailed trials\b", re.IGNORECASE)  # of a rerun
 TOTAL = re.compile(
     r"\b(?:to|total|until|up to|max(?:imum)?|at most|no more than)\b|trials[=:]", re.IGNORECASE
 )
@@ -330,11 +337,19 @@ def _check_names_one(
 ) -> None:
     """Raise UserError if a text names several sweeps for a command that changes one, or a trial unclearly."""
     options = meant.parsed.options
-    if meant.command.does is Action.CANCEL and "trial" not in options and ONE_TRIAL.search(text):
-        raise UserError(f"Which trial? Usage: {meant.table.usage(meant.command)}.")
+    usage = f"Usage: {meant.table.usage(meant.command)}."
+    if meant.command.does is Action.CANCEL and "trial" not in options:
+        if NOT_IT.search(text):
+            raise UserError(NO_COMMAND)
+        if ONE_TRIAL.search(text):
+            raise UserError(f"Which trial? {usage}")
+    if meant.command is RERUN and OF_TRIALS.search(text):
+        raise UserError("`rerun` repeats a sweep, not some of its trials. `promote` repeats the best one.")
+    if meant.command.does is Action.BUDGET and re.search(r"\bby\b", text):
+        raise UserError(f"budget= is the new total, not what is added. {usage}")
     is_unnamed = "sweep" in meant.command.by_key.keys() - options.keys()
     if is_unnamed and not meant.command.answers and LEFT_OUT.search(text):  # `cancel all but otter`
-        raise UserError(f"Name the sweep. Usage: {meant.table.usage(meant.command)}.")
+        raise UserError(f"Name the sweep. {usage}")
     keys = [each for each in ("sweep", "mute", "unmute") if each in options]
     if meant.command.answers or len(keys) != 1:  # `mute fox, unmute otter` is one command
         return

@@ -15,7 +15,7 @@ from typing import Any
 
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Command, Option, Parsed, Table, bare, pairs, read_values
-from bot.platform.commands.option_types import Choice, Duration, Number
+from bot.platform.commands.option_types import IN_HOURS, Choice, Duration, Number
 from bot.platform.commands.words import (
     AMOUNT,
     ARTICLES,
@@ -37,6 +37,7 @@ MAX_NOTE = 600  # characters
 MAX_SUGGESTED = 3  # unknown words that are compared with known names, and those after numbers with keys
 SIMILARITY = 0.7  # 0 to 1, of a mistyped key
 SHORT = re.compile(r"-([a-z])=?([0-9]*)")  # `-g 4`, and `-g4`
+TIME_WORDS = {*IN_HOURS, "minute", "minutes", "min", "mins"}
 MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
 ADDED = {"add", "by", "more", "another", "additional", "extra"}
 BETWEEN = {"x", "×", "total", "of", "different", "separate", "full"}  # a number and what it counts
@@ -293,6 +294,9 @@ class _Reader:
         if glued and glued in self._keys:
             self._set(self._keys[glued], number)
             return 1
+        if after in TIME_WORDS and not glued and after not in self._keys:  # `add 2 hours`: not 2 trials
+            self._unread.append((f"{lower[place]} {after}", ""))
+            return 2
         is_added = lower[place][0] == "+" or ADDED & {after, *lower[max(place - 1, 0) : place]}
         self._adds = self._adds or bool(is_added)
         if glued or not after:
