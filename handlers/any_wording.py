@@ -73,8 +73,8 @@ ONE_TRIAL = re.compile(  # one of them, or some, not the whole sweep
     re.IGNORECASE,
 )
 NOT_IT = re.compile(  # what belongs to a sweep: `remove otter's budget`
-    r"\b(?:remove|delete|drop|kill|stop|end|cancel|trash|discard|scrap|clear|lift)"
-    r"(?: (?:the|its|my|all|\S+'s))* (?:budget|limit|priority|logs?|results?|checkpoints?|pictures?|curves?|hold(?:ing)?|paus(?:e|ing)|tags?)\b",
+    r"\b(?:remove|delete|drop|kill|stop|end|cancel|trash|discard|clear|lift)(?: (?:the|its|my|all|\S+'s))* "
+    r"(?:budget|limit|priority|logs?|results?|checkpoints?|pictures?|curves?|hold(?:ing)?|paus(?:e|ing))\b",
     re.IGNORECASE,
 )
 OF_TRIALS = re.compile(r"\btrial (?:#|no\.? |number )?[0-9]|\bfailed trials\b", re.IGNORECASE)  # of a rerun
