@@ -1,4 +1,6 @@
-"""The command line: the processes, and the commands of researchers, installers, and operators."""
+"""The command line: the processes, and the commands of researchers, installers, and operators, with their
+flags, help, and defaults.
+"""
 
 import argparse
 import asyncio

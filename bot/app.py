@@ -1,4 +1,5 @@
-"""Compose and run the processes: serve, work, and all.
+"""Compose and run the processes serve, work, and all: their start, with Redis and Slack's tokens, and in
+which order SIGTERM stops them.
 
 SIGTERM stops a process in this order: /readyz fails; the resync lease and the Slack socket are released; no
 work item is taken; running ones have SHUTDOWN_GRACE seconds to finish, then other workers get them; the

@@ -1,4 +1,6 @@
-"""The commands that need no services except git: `sweepbot plan`, `space`, `config`, and `schema`."""
+"""The commands that need no services except git: `sweepbot plan` (its summary, and the comments on its
+manifests), `space`, `config`, and `schema` (JSON Schemas for editors).
+"""
 
 import argparse
 import asyncio

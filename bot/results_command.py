@@ -1,4 +1,6 @@
-"""The command `results`, which reads an ended sweep's results from the HTTP API or the cluster."""
+"""The command `results`, which reads an ended sweep's results from the HTTP API or the cluster, and prints a
+table, CSV, or JSON.
+"""
 
 import argparse
 import asyncio

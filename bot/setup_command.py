@@ -1,4 +1,6 @@
-"""The command `setup`, which writes the folder that installs Sweepbot on a cluster, and can install it."""
+"""The command `setup`, which asks its questions, shows the files that install Sweepbot on a cluster, asks
+before it writes or replaces them, and runs its commands (`--apply`).
+"""
 
 import argparse
 import asyncio

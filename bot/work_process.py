@@ -1,4 +1,6 @@
-"""The process `work`: take items from the queue and handle them, and watch the cluster."""
+"""The process `work`: which handler each kind of work item has, how many of a kind run at once, what watches
+the cluster, and when a worker isn't ready.
+"""
 
 import asyncio
 import logging

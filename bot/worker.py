@@ -1,4 +1,6 @@
-"""Run items of the work queue, several at a time, each by the handler of its kind."""
+"""Run items of the work queue, several at a time: what is logged of failed, postponed, and quarantined ones,
+and how long an unknown kind waits for a newer worker.
+"""
 
 import asyncio
 import logging

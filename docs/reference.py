@@ -57,6 +57,7 @@ GROUPS = {
     "GPU metrics": (
         "prometheus_url",
         "prometheus_token",
+        "prometheus_labels",
         "dcgm_scrape_seconds",
         "usage_seconds",
         "watch_seconds",

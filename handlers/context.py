@@ -1,4 +1,6 @@
-"""Shared dependencies of the Slack handlers: queue and store, never the cluster."""
+"""Shared dependencies of the Slack handlers: queue and store, never the cluster; the replies if Redis can't
+be reached, or a request can't be confirmed.
+"""
 
 import asyncio
 import logging

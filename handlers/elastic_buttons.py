@@ -1,4 +1,4 @@
-"""Handle the button of elastic replicas."""
+"""Handle the button Resume scaling of elastic replicas."""
 
 from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 

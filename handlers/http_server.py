@@ -1,4 +1,6 @@
-"""Serve HTTP on one port: the probes, and with SLACK_MODE=http, Slack's signed requests."""
+"""Serve HTTP on one port: the probes, /metrics, and with SLACK_MODE=http, Slack's requests, whose signature,
+age, and size are checked.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,5 @@
-"""Handle what people say to the bot: mentions in channels and threads, and direct messages.
+"""Handle what people say to the bot: mentions in channels and threads, and direct messages, without quotes
+and edits; the help in a thread.
 
 Slack repeats an event that it believes lost: a command is stored with the event's id, so it is applied once.
 An edited message comes as an event with another id (github.com/slackapi/bolt-js/issues/960) and is ignored;

@@ -1,4 +1,6 @@
-"""Offer the options of the form's menus from cached names: Slack waits 3 seconds."""
+"""Offer the options of the form's menus (repositories, branches, spaces), in their order, or a note why there
+are none, from cached names: Slack waits 3 seconds.
+"""
 
 import logging
 from collections.abc import Iterable

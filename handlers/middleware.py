@@ -1,4 +1,5 @@
-"""Admit or reject every Slack request before its handler runs.
+"""Admit or reject every Slack request before its handler runs (other workspaces, guests, what bots post,
+edits), and show the denial.
 
 In a Slack Connect channel, users of other companies see the bot and its buttons. Slack signs its requests, so
 their user and workspace are reliable; only users.info reports guests.

@@ -1,4 +1,6 @@
-"""Handle buttons that ask for a reason first: a modal with one line, whose submission queues the command."""
+"""Handle buttons that ask for a reason first, such as Decline: a modal with one line, whose submission queues
+the command.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,6 @@
-"""Handle /sweep me: a person's own settings, which a worker stores, as those of channels."""
+"""Handle /sweep me: a person's notifications, quiet hours, time zone, and muted sweeps, with the words that
+mean them; a worker stores them, as those of channels.
+"""
 
 import asyncio
 import contextlib

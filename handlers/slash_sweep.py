@@ -1,4 +1,5 @@
-"""Handle /sweep: check the syntax at once; workers check everything else.
+"""Handle /sweep: check the syntax at once, start a sweep or open the form, and acknowledge `doctor`, `admin`,
+`history`, and `release`; workers check everything else.
 
 Commands on one sweep are in `sweep_commands`. Workers answer the others, because they read the cluster,
 except `release`, which needs no worker.

@@ -1,4 +1,6 @@
-"""Handle /sweep token: a personal token for the HTTP API, shown once, to its person alone."""
+"""Handle /sweep token: a personal token for the HTTP API, with its days and budget, shown once, to its person
+alone; revoke one's own, or as an admin, another person's.
+"""
 
 import asyncio
 import re

@@ -1,4 +1,6 @@
-"""Handle commands on existing sweeps, from /sweep or a mention in a thread."""
+"""Handle commands on existing sweeps, from /sweep or a mention in a thread: answer `list` and `status` at
+once, queue the others, and say where their answer appears.
+"""
 
 import asyncio
 from dataclasses import dataclass

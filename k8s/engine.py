@@ -1,4 +1,6 @@
-"""What an engine tells of a search and its trials, as values; `k8s.katib.status` reads them from Katib."""
+"""The states of an experiment, of its trials, and of what proposes points, and why they ended, as values of
+any engine; `k8s.katib.status` reads them from Katib.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,4 +1,5 @@
-"""Build the objects of a research environment: a StatefulSet with 0 or 1 pods, and what belongs to it.
+"""Build the objects of a research environment (Jupyter, code-server): a StatefulSet with 0 or 1 pods, its
+security, /dev/shm, readiness, the home's claim, Secret, Service, and Ingress.
 
 A StatefulSet, because a bare pod is lost when its node is drained, and the two pods of a Deployment's update
 would both mount the home. `Parallel`, because OrderedReady never replaces a pod that can't become ready

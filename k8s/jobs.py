@@ -1,4 +1,6 @@
-"""Read the status of Jobs of builds, and of trials (k8s.trial_kinds)."""
+"""Read the status of Jobs of builds, and of trials (k8s.trial_kinds): times, why one failed, and whether the
+cluster did it, such as by a drained node or an early resume.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""Read Kueue's Workloads, and build the patches that move a queued Job.
+"""Read Kueue's Workloads (why one waits, was preempted, or never fits, and its place in the queue), and build
+the patches that move a queued Job, or change its priority.
 
 Kueue suspends a Job in a queue and creates a Workload for it. While the Job is suspended, its labels for the
 queue and the priority can change; its webhook rejects that for an admitted Job. `spec.active: false` keeps a
@@ -39,6 +40,7 @@ class Workload:
     gpus: int = 0
     devices: Mapping[str, int] = field(default_factory=dict)  # of all pods, such as GPUs, by resource
     active: bool = True
+    reserved: bool = False  # it has quota; admission checks can keep it from starting
     admitted: bool = False
     finished: bool = False
     created: datetime | None = None
@@ -75,7 +77,8 @@ def read_workload(obj: Manifest) -> Workload:
         gpus=sum(size for name, size in devices.items() if GPU_RESOURCE.fullmatch(name)),
         devices=devices,
         active=spec.get("active", True),
-        admitted=found.get("Admitted", reserved).get("status") == "True",
+        reserved=reserved.get("status") == "True",
+        admitted=found.get("Admitted", {}).get("status") == "True",
         finished=found.get("Finished", {}).get("status") == "True",
         created=parse_time(meta.get("creationTimestamp")),
         waits=reserved.get("message", "") if reserved.get("status") == "False" else "",
@@ -92,24 +95,18 @@ def unfinished(obj: Manifest) -> bool:
     return "Finished" not in true_conditions(obj)
 
 
-def fits_quota(workload: Workload) -> bool:
-    """Return whether a Workload waits for quota that it can get at some time."""
-    never = "maximum capacity" in workload.waits and not has_fitting_flavor(workload.waits)
-    return workload.waiting and workload.active and not never
-
-
 def has_fitting_flavor(words: str) -> bool:
     """Return whether a message names a flavor that fits the Workload once others release quota or nodes."""
     return "unused quota" in words or 'topology "' in words
 
 
 def queue_order(workloads: Iterable[Workload]) -> list[Workload]:
-    """Return the waiting Workloads in the order in which Kueue tries them: by priority, then by creation.
+    """Return those that wait for quota in the order in which Kueue tries them: by priority, then by creation.
 
     A preempted Workload keeps its place. One that ran into a timeout goes to the end, which isn't read here:
     Kueue's own order comes from its visibility API.
     """
-    waiting = [each for each in workloads if each.waiting and each.active]
+    waiting = [each for each in workloads if each.waiting and each.active and not each.reserved]
     return sorted(waiting, key=lambda w: (-w.priority, str(w.created), w.name))
 
 

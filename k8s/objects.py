@@ -1,4 +1,6 @@
-"""Plain Kubernetes objects, as the API returns them."""
+"""Plain Kubernetes objects, as the API returns them: Sweepbot's labels, valid names, merge patches,
+conditions, and times; what was read from a cached one is kept.
+"""
 
 import hashlib
 import re

@@ -1,4 +1,8 @@
-"""Read a pod's status. Only pods show whether a trial is running: Katib reports it earlier."""
+"""Read a pod's status: since when it runs, why it waits, its exit code, a disruption, and why the metrics of
+a training that succeeded are lost.
+
+Only pods show whether a trial is running: Katib reports it earlier.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

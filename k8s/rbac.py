@@ -1,4 +1,5 @@
-"""The permissions that Sweepbot needs.
+"""The permissions that Sweepbot needs: verbs by resource, for trials, builds, records, GPU use, and other
+clusters.
 
 The Roles in deploy/base, deploy/namespace, and deploy/builds grant exactly these, and `sweepbot doctor`
 checks each verb.

@@ -1,4 +1,5 @@
-"""Open sessions with API servers, by kubeconfig or as the pod's service account.
+"""Open sessions with API servers, by kubeconfig or as the pod's service account, through the environment's
+proxy; renew the tokens of exec plugins.
 
 The official client is imported on the first call: it takes a second of CPU time, which `serve` and `plan` do
 without.

@@ -1,4 +1,5 @@
-"""Follow a training's event files until SIGTERM, which a native sidecar gets after the training's end.
+"""Follow a training's event files until SIGTERM, which a native sidecar gets after the training's end: flags,
+how often it looks, notes in the log, and the report to Katib.
 
 While it trains, new points are printed as JSON lines, which the bot reads as a log. At the end, each metric's
 first, least, greatest, and last value are reported to Katib, once: rows of an earlier time would make a

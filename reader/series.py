@@ -1,4 +1,6 @@
-"""What is kept of a metric: the rows for Katib's database, and the points of the log's next line. Pure."""
+"""What is kept of a metric: its tags, the rows for Katib's database, and how many points, how often, the
+log's lines have. Pure.
+"""
 
 import json
 import math

@@ -1,4 +1,6 @@
-"""Propose the next points of a search. Pure: the same request always has the same answer."""
+"""Propose the next points of a search by TPE, CMA-ES, Sobol, random, or grid, and Sobol points if the model
+fails. Pure: the same request always has the same answer.
+"""
 
 import logging
 import math

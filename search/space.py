@@ -1,4 +1,6 @@
-"""The parameters of a search, as values, and how points are placed in them. Pure."""
+"""The parameters of a search, as values: what is wrong with a range, a step, or a condition, and how points
+are placed in them. Pure.
+"""
 
 import math
 from collections.abc import Mapping

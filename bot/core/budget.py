@@ -1,4 +1,6 @@
-"""The most that a sweep is meant to use: GPU-hours, or money at a price per GPU-hour. Pure."""
+"""The most that a sweep is meant to use, in GPU-hours, or in money at a price per GPU-hour: how an amount is
+typed (`40`, `$100`), and shown. Pure.
+"""
 
 import re
 from dataclasses import dataclass

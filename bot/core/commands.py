@@ -1,4 +1,6 @@
-"""Commands on existing sweeps, and the entries of their audit log."""
+"""Commands on existing sweeps: their actions, which ones everyone can use, the verbs that denials have for
+them, and the entries of the audit log.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime

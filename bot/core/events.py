@@ -1,4 +1,6 @@
-"""What a sweep reports: messages to post, and the progress that its parent message shows."""
+"""What a sweep reports: messages to post, of which those of one group that wait are merged, and the progress
+that its parent message shows.
+"""
 
 from dataclasses import dataclass, field, replace
 

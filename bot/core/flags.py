@@ -1,4 +1,6 @@
-"""Ways to pass parameters to a training: flags, Hydra overrides, or environment variables. Pure."""
+"""Ways to pass parameters to a training: flags, Hydra overrides, or environment variables, and which
+variables a parameter must not replace. Pure.
+"""
 
 import re
 from collections.abc import Iterable

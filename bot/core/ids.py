@@ -1,4 +1,6 @@
-"""Readable sweep ids, such as lr-brave-otter; short enough (27 characters) for Katib's derived names."""
+"""Readable sweep ids, such as lr-brave-otter: their words, their length (27 characters, for Katib's derived
+names), and which parts of one can be typed.
+"""
 
 import hashlib
 import re

@@ -1,4 +1,5 @@
-"""The process's Prometheus metrics, served on /metrics.
+"""Sweepbot's own Prometheus metrics of calls, work items, and workers, served on /metrics: names, labels, and
+buckets.
 
 Names and units follow https://prometheus.io/docs/practices/naming/. Labels have few values:
 services, kinds, phases, namespaces, and clusters; never a sweep, a person, or a channel.

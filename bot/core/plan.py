@@ -1,4 +1,6 @@
-"""The manifests of a sweep, planned before anything is created."""
+"""The manifests of a sweep, planned before anything is created, with its builds (their roles, and names for
+users), its forecast of GPU-hours, and the size of a trial.
+"""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum

@@ -1,4 +1,5 @@
-"""A sweep's record, as stored in Redis and in its ConfigMap.
+"""A sweep's record, as stored in Redis and in its ConfigMap: its phases, steps, holds, events to post, and
+audit entries.
 
 Frozen: a change returns the next record (`record.to(...)`). `dump` and `load` are the only ways to storage.
 The fields are those of a plain sweep. What a feature such as pausing remembers is a value of its own, which

@@ -1,4 +1,6 @@
-"""A request for a sweep, and its requester."""
+"""A request for a sweep, with a field for each option, such as where the owner is notified, and its
+requester: a person, or a team's CI account.
+"""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

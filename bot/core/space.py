@@ -1,4 +1,6 @@
-"""A search space that passed every check, and the command line of one trial in it."""
+"""A search space that passed every check: goals, metric sources, which value of a trial counts, how many
+start at once, and the command line of one trial.
+"""
 
 import math
 import shlex

@@ -1,4 +1,5 @@
-"""Why a sweep doesn't continue, and how to fix it: one table of rules, the first match counts. Pure.
+"""Why a sweep doesn't continue, and the fix, often a kubectl or `/sweep` command: one table of rules, the
+first match counts. Pure.
 
 In order of what hides what: without a record or a worker nothing else matters; a failing service explains
 waiting objects; a problem of one object comes last.

@@ -1,4 +1,5 @@
-"""Check what trials need of a cluster: permissions, namespaces, Katib, machines, a default StorageClass.
+"""Check what trials need of a cluster: permissions (RBAC), namespaces, Katib's CRDs, Deployments, and
+webhooks, machines that fit profiles, a default StorageClass.
 
 What an answer means is decided in pure functions, as in the other files of checks.
 """
@@ -25,6 +26,7 @@ GRANT_READ = "kubectl apply -k deploy/doctor"  # lets a check read beyond the bo
 GRANT_BUILDS = "kubectl apply -f deploy/builds/rights.yaml"
 INSTALL_KATIB = "install Katib: docs/install.md"
 CRDS = tuple(f"{kind}.kubeflow.org" for kind in ("experiments", "trials", "suggestions"))
+CONTROLLER = "katib-controller"
 WEBHOOKS = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 OLD_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"  # counts, too
@@ -162,11 +164,11 @@ async def katib(cluster: KubernetesClient) -> list[Finding]:
 def katib_deployments(controllers: Iterable[Manifest]) -> list[Finding]:
     check = "Katib deployments"
     found = {d["metadata"]["name"]: d for d in controllers if d["metadata"]["name"].startswith("katib-")}
-    needed = ("katib-controller", "katib-db-manager")
+    needed = (CONTROLLER, "katib-db-manager")
     if absent := [name for name in needed if name not in found]:
         what = f"{listed(absent)} not found among all Deployments and StatefulSets"
         return [broken(check, what, INSTALL_KATIB)]
-    namespace = found["katib-controller"]["metadata"]["namespace"]
+    namespace = found[CONTROLLER]["metadata"]["namespace"]
     names = [*needed, *({"katib-mysql", "katib-postgres"} & found.keys())]  # neither: an external database
     unready = [name for name in names if not found[name].get("status", {}).get("readyReplicas")]
     if not unready:
@@ -183,13 +185,14 @@ def _lacks_startup_probe(mysql: Manifest) -> bool:
 
 
 async def katib_webhooks(cluster: KubernetesClient) -> list[Finding]:
-    findings = []
+    findings, controllers = [], await list_controllers(cluster)
+    charmed = any(c["kind"] == "StatefulSet" and c["metadata"]["name"] == CONTROLLER for c in controllers)
     for kind in WEBHOOKS:
         config = await cluster.get(Ref(kind, "", "katib.kubeflow.org"))
         service = _called(config).get("service") or {}
         labels = f"kubernetes.io/service-name={service.get('name')}"
         slices = await cluster.list("EndpointSlice", service["namespace"], labels=labels) if service else []
-        findings.append(katib_webhook(kind, config, slices))
+        findings.append(katib_webhook(kind, config, slices, "statefulset" if charmed else "deployment"))
     return findings
 
 
@@ -199,11 +202,14 @@ def _called(webhooks: Manifest | None) -> Manifest:
     return found
 
 
-def katib_webhook(kind: str, config: Manifest | None, slices: Iterable[Manifest]) -> Finding:
+def katib_webhook(
+    kind: str, config: Manifest | None, slices: Iterable[Manifest], controller: str = "deployment"
+) -> Finding:
     """Evaluate one of Katib's webhook configurations.
 
     Args:
         slices: the EndpointSlices of the service that `config` names.
+        controller: what katib-controller is.
     """
     check = f"Katib {'validating' if kind.startswith('Validating') else 'mutating'} webhook"
     url = str(_called(config).get("url", "")).partition("?")[0]  # a query can hold a secret
@@ -212,7 +218,7 @@ def katib_webhook(kind: str, config: Manifest | None, slices: Iterable[Manifest]
     service = _called(config).get("service")
     if not config or not service:
         return broken(check, "katib.kubeflow.org isn't installed", INSTALL_KATIB)
-    restart = katib_restart(service["namespace"])
+    restart = katib_restart(service["namespace"], controller)
     if not all(hook["clientConfig"].get("caBundle") for hook in config["webhooks"]):
         return broken(check, "no CA bundle yet; every experiment is rejected", restart)
     ends = [e for s in slices for e in s.get("endpoints") or []]

@@ -1,4 +1,6 @@
-"""Check the Deployments of `elastic:`."""
+"""Check the Deployments of `elastic:`: permissions, and what interferes, such as autoscalers (HPA, KEDA),
+rollouts, disruption budgets, Argo CD, or Flux.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Check what `environments:` names, and the permissions that it needs."""
+"""Check what `environments:` names (namespace with Pod Security, classes, volumes of services), and the
+permissions that it needs.
+"""
 
 from bot.core.finding import Finding, broken, ok, warning
 from bot.operate.check_cluster import granted

@@ -68,10 +68,16 @@ async def _cluster_queues(cluster: KubernetesClient, local: Iterable[Manifest]) 
     if (above := await listed_unless(403, cluster, "ClusterQueue")) is None:
         return [warning(CHECK, "ClusterQueues and priority classes unknown: no permission", GRANT)]
     found, faults = {q["metadata"]["name"]: q for q in above}, []
-    for name in sorted({q["spec"]["clusterQueue"] for q in local}):
+    names = sorted({q["spec"]["clusterQueue"] for q in local})
+    for name in names:
         why = _inactive(found[name]) if name in found else "doesn't exist"
         look = f"kubectl describe clusterqueue {name}"
         faults += [broken(CHECK, f"ClusterQueue {name} isn't active: {why}", look)] if why else []
+    specs = [found[name]["spec"] for name in names if name in found]
+    in_cohort = any(spec.get("cohortName") or spec.get("cohort") for spec in specs)
+    if in_cohort and await listed_unless(403, cluster, "Cohort") is None:
+        what = "Cohorts unknown: no permission; parallel=auto doesn't count quotas of Cohort objects"
+        faults.append(warning(CHECK, what, GRANT))
     return faults
 
 

@@ -1,4 +1,6 @@
-"""Check the services that sweeps need now: Slack, the registry, git, MLflow, and the search service."""
+"""Check the services that sweeps need now: Slack with its scopes, the registry, git, MLflow, and the search
+service's entry in katib-config.
+"""
 
 import asyncio
 import os

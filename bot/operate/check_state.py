@@ -1,4 +1,6 @@
-"""Check Redis and what it stores, Prometheus, and the cluster's DNS."""
+"""Check Redis (version, persistence, eviction), quarantined items, sweeps of a newer Sweepbot, Prometheus
+with its series and alerts, and DNS.
+"""
 
 import asyncio
 import ipaddress
@@ -145,7 +147,8 @@ async def _prometheus(target: Installation) -> list[Finding]:
     if not (url := target.settings.prometheus_url):
         return []
     token = target.settings.prometheus_token
-    client = Prometheus(url, token.get_secret_value() if token else "")
+    labels = target.settings.prometheus_labels or ""
+    client = Prometheus(url, token.get_secret_value() if token else "", labels)
     try:
         now = datetime.now(UTC)
         queries = METRIC_QUERIES | CPU_METRIC_QUERIES
@@ -161,32 +164,32 @@ async def _prometheus(target: Installation) -> list[Finding]:
     counts = {name: round(sum(row.value for row in found)) for name, found in rows.items()}
     used = {name: counts.pop(name) for name in CPU_METRIC_QUERIES}
     return [
-        prometheus(url, counts, round(sum(row.value for row in unnamed)), clusters),
+        prometheus(url, counts, round(sum(row.value for row in unnamed)), clusters, labels),
         cpu_use(url, used),
         monitoring(round(sum(row.value for row in pods)), alerts),
     ]
 
 
 def prometheus(
-    url: str, counts: Mapping[str, int], unnamed: int = 0, clusters: Collection[str] = ()
+    url: str, counts: Mapping[str, int], unnamed: int = 0, clusters: Collection[str] = (), labels: str = ""
 ) -> Finding:
     """Evaluate how many series Prometheus has, by exporter or metric.
 
     Args:
         unnamed: running pods with GPUs, if no series of a GPU names one of them.
         clusters: the values of the label `cluster` of nodes with GPUs; "" is none.
+        labels: that all series must have.
     """
     if missing := [name for name, count in counts.items() if not count]:
         fix = f"open {url}/targets  # check that {listed(missing)} is scraped and up"
+        fix += f", and that its series have {labels}" if labels else ""
         return broken("Prometheus", f"no series from {listed(missing)}; GPU use is unknown", fix)
     if len(clusters) > 1:
         names = listed(sorted(each or "no name" for each in clusters))
         what = (
             f"GPU nodes of {len(clusters)} clusters ({names}); /gpus, warnings, and bills count them as one"
         )
-        fix = (
-            "set PROMETHEUS_URL to a server, or a proxy such as prom-label-proxy, with this cluster's series"
-        )
+        fix = "PROMETHEUS_LABELS=cluster=NAME  # with the name of this cluster"
         return warning("Prometheus", what, fix)
     if unnamed:
         what = (

@@ -1,5 +1,5 @@
-"""Check what trials with several nodes need: a new Kubernetes as Jobs; as PyTorchJobs or TrainJobs, their
-operator, and the settings of Katib and Kueue.
+"""Check what trials need of Kubernetes' version (several nodes, the metrics reader), and PyTorchJobs or
+TrainJobs of their operator and of the settings of Katib and Kueue.
 
 Katib and Kueue read their ConfigMaps at start, and ignore kinds that aren't named there: a trial's result is
 then never seen, or it starts without quota.
@@ -176,8 +176,8 @@ def _operator(needs: Needs, name: str, deployment: Manifest | None) -> list[Find
         return [warning(needs.check, f"Deployment {name} not found; without it, trials get no pods", look)]
     if not deployment.get("status", {}).get("readyReplicas"):
         namespace = deployment["metadata"]["namespace"]
-        look = f"kubectl -n {namespace} describe deployment {name}"
-        return [broken(needs.check, f"Deployment {name} in {namespace} isn't ready", look)]
+        look = f"kubectl -n {namespace} describe {deployment['kind'].lower()} {name}"
+        return [broken(needs.check, f"{deployment['kind']} {name} in {namespace} isn't ready", look)]
     return []
 
 
@@ -196,7 +196,8 @@ async def _unknown_to(
     if isinstance(kinds, list) and entry in kinds:
         return []
     on = f"kubectl -n {namespace}"
-    fix = f"{on} edit configmap {name}; then {on} rollout restart deployment {controller.name}"
+    restart = f"rollout restart {deployment['kind'].lower()} {controller.name}"
+    fix = f"{on} edit configmap {name}; then {on} {restart}"
     return [broken(needs.check, controller.lacks.format(entry), fix)]
 
 

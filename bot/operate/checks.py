@@ -1,4 +1,5 @@
-"""Check an installation with the bot's own credentials and URLs, for `sweepbot doctor` and `/sweep doctor`.
+"""Check an installation with the bot's own credentials and URLs, for `sweepbot doctor` and `/sweep doctor`:
+which checks run, in which order, also in other clusters.
 
 A check without permission (beyond the bot's namespace, deploy/doctor grants it) is a warning, never broken.
 """

@@ -1,4 +1,6 @@
-"""Run checks of an installation: they are independent, and each takes up to `CHECK_TIMEOUT` seconds."""
+"""Run checks of an installation: they are independent, each takes up to `CHECK_TIMEOUT` seconds, and one that
+fails, or lacks a permission, is a finding.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Iterable

@@ -1,4 +1,5 @@
-"""What is known about one sweep: its record, its queue item, its objects, and the last errors.
+"""What is known about one sweep: its record, its queue item, its objects, each with its state in words, such
+as `Evicted`, and the last errors.
 
 That something can't be read is a fact, too.
 """

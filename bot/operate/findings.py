@@ -1,4 +1,4 @@
-"""The texts about an installation, for a terminal and for Slack. Pure.
+"""Format the doctor's findings and their counts: lines for a terminal, JSON, and a Slack message. Pure.
 
 Messages of the cluster and errors come from others: callers mask secrets and remove control characters.
 """

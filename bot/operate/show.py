@@ -1,4 +1,4 @@
-"""The texts about sweeps that operators ask for, for a terminal and for Slack. Pure.
+"""The texts of `ps` and `inspect`, for a terminal and for Slack. Pure.
 
 Names, messages of the cluster, and errors come from others: control characters are removed, and callers mask
 secrets.

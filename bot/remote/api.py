@@ -1,4 +1,5 @@
-"""The calls of the HTTP API as methods, for notebooks, for scripts, and for the command line.
+"""The calls of the HTTP API as methods, for notebooks (results as a pandas DataFrame), for scripts, and for
+the command line.
 
 `Sweepbot` has a method for each operation of the OpenAPI document, with the same parameters; `sweep` is a
 full name such as `lr-brave-otter`. Methods return the answer, parsed. They raise UserError with the server's

@@ -1,4 +1,5 @@
-"""The branch of the git checkout in the working directory, or one that has what isn't pushed.
+"""The branch of the git checkout to launch; what isn't pushed goes to a branch `sweepbot/…` first, unless it
+has conflicts, changed submodules, files named like secrets, or more than 20 MiB.
 
 To push that, the person's branch, index, and files stay as they are: the commit is made from a temporary
 index. The same state is the same commit, so that a repeated launch is the same sweep.

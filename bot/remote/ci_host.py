@@ -1,4 +1,6 @@
-"""The pull request that a CI job is for, on GitHub or GitLab, and the comment that Sweepbot keeps there."""
+"""The pull request that a CI job is for, on GitHub or GitLab, the comment that Sweepbot keeps there, and the
+errors: a fork, a token that can't comment.
+"""
 
 import json
 import time

@@ -1,4 +1,6 @@
-"""Whether a branch is worse than its base, by trials of two sweeps with the same parameters. Pure."""
+"""Whether a branch is worse than its base, by the paired 95% interval over trials with the same parameters:
+Passed, Worse, or Undecided, and the comment's Markdown, with a table and a picture. Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

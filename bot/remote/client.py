@@ -1,4 +1,5 @@
-"""Calls of the HTTP API, repeated while the server doesn't answer.
+"""Calls of the HTTP API, repeated while the server doesn't answer, its stream of events, and the errors: no
+certificate, a server that isn't Sweepbot's API, an answer that is too large.
 
 By the standard library: one call at a time needs no event loop, and aiohttp takes 0.3 s to import.
 """

@@ -1,4 +1,6 @@
-"""The commands login, launch, watch, list, status, logs, cancel, and command, which call the HTTP API."""
+"""The commands login, launch, watch, list, status, logs, cancel, and command, which call the HTTP API: what
+each prints, its exit code, and `--key` to repeat a launch.
+"""
 
 import argparse
 import json

@@ -1,4 +1,6 @@
-"""Where the command line keeps the URL of Sweepbot's API and a person's token."""
+"""Where the command line keeps the URL of Sweepbot's API and a person's token, or SWEEPBOT_URL and
+SWEEPBOT_TOKEN, and what it says if one is missing or wrong.
+"""
 
 import json
 import re

@@ -1,4 +1,6 @@
-"""Show sweeps: a followed one has a line, rewritten in a terminal, and printed at each change in a pipe."""
+"""Show sweeps in the terminal: the line of a followed one (rewritten, or one for each change in a pipe), the
+details of `status`, the table of `list`, and what a plan would cost.
+"""
 
 import json
 import shutil

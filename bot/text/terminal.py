@@ -1,4 +1,6 @@
-"""Convert logs and Slack mrkdwn to the text that a terminal shows, and what is typed there. Pure."""
+"""Convert logs (escape sequences, progress bars) and Slack mrkdwn to the text that a terminal shows, align
+columns, and read what is typed there. Pure.
+"""
 
 import re
 import shlex

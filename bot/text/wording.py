@@ -1,4 +1,6 @@
-"""Build parts of sentences: suggestions for unknown words, plurals, and lists. Pure."""
+"""Build parts of sentences: "Did you mean", plurals, lists of names or lines that are cut to fit, days, and
+times such as `2 h 5 min`. Pure.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date

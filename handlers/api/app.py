@@ -1,4 +1,6 @@
-"""The API's paths, and errors as problem details (RFC 9457)."""
+"""The API's paths, its errors as problem details (RFC 9457), how many calls a person can make at once, and
+how long one waits for a worker.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,6 @@
-"""Who calls the API: the owner of a token, as far as they can use Sweepbot."""
+"""Who calls the API: the owner of a token, as far as they can use Sweepbot, or a CI job; how many calls a
+minute, and refusals (401, 403, 429, Idempotency-Key).
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,6 @@
-"""Read a call's query and body by the classes that declare them."""
+"""Read a call's query and body by the classes that declare them, or say what is wrong: an unknown option, a
+value, a large or slow body.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""Sweeps in the API: start, list, and show them, and give them commands, by what Slack's handlers use."""
+"""Sweeps in the API: start, list, and show them, and give them commands, by what Slack's handlers use; refuse
+approvals, commands that change none, and used keys.
+"""
 
 import asyncio
 

@@ -1,4 +1,5 @@
-"""Cache watched objects in memory, so that most reconciles need no request to the API server.
+"""Cache watched objects in memory, so that most reconciles need no request to the API server; remember for
+minutes the evicted pods that were deleted.
 
 The caches are a little behind the API server: they show that something must be done, and a direct read
 decides what (`bot.sweep.lifecycle.freshness`). Of each object only the fields that reconciles read are stored

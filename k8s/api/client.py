@@ -1,4 +1,5 @@
-"""Call the Kubernetes API with plain dicts.
+"""Call the Kubernetes API with plain dicts: lists in pages, patches, deletes, watches, logs, pages of
+dcgm-exporter through the API server, its version and readiness, with timeouts.
 
 The official client does what is hard (kubeconfig, service accounts, TLS, proxies). Its models aren't used:
 Katib's kinds have none, and a dict keeps unknown fields. Callers handle two errors:

@@ -1,4 +1,6 @@
-"""Errors of calls to the Kubernetes API, and the root of all of Sweepbot's errors."""
+"""Errors of calls to the Kubernetes API, what their statuses mean (absent, conflict, throttled, forbidden,
+worth a retry), and the root of all of Sweepbot's errors.
+"""
 
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,4 +1,6 @@
-"""Read the end of a container's log, limited in time and size: a lost node must not block the caller."""
+"""Read the end of a container's log, limited in time, lines, and size, or say why there is none: a lost node
+must not block the caller.
+"""
 
 import asyncio
 from collections.abc import Callable

@@ -21,6 +21,7 @@ KINDS = {
     "Workload": ("kueue.x-k8s.io/v1beta1", "workloads"),
     "LocalQueue": ("kueue.x-k8s.io/v1beta1", "localqueues"),
     "ClusterQueue": ("kueue.x-k8s.io/v1beta1", "clusterqueues"),
+    "Cohort": ("kueue.x-k8s.io/v1beta1", "cohorts"),
     "WorkloadPriorityClass": ("kueue.x-k8s.io/v1beta1", "workloadpriorityclasses"),
     "Node": ("v1", "nodes"),
     "ResourceSlice": ("resource.k8s.io/v1", "resourceslices"),  # from Kubernetes 1.34 on

@@ -1,4 +1,5 @@
-"""Call the API of a cluster that can be unreachable for hours, without delaying callers.
+"""Call the API of a cluster that can be unreachable for hours, without delaying callers; say why it can't be
+used, and the fix: its kubeconfig, token, or another cluster behind it.
 
 After a call without an answer, calls fail at once, but one after each delay of RETRY. Before the first call,
 and again after each outage, the uid of the namespace kube-system has to be the known one: behind a kubeconfig

@@ -1,4 +1,6 @@
-"""Read responses of the API server: errors, the end of a log, and the lines of a watch."""
+"""Read responses of the API server: texts of errors, also of a kind that isn't installed, Retry-After, the
+end of a log, and the lines of a watch.
+"""
 
 import json
 from collections.abc import AsyncIterator, Iterator

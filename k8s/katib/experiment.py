@@ -1,4 +1,5 @@
-"""Build the Katib Experiment (v1beta1) of a sweep.
+"""Build the Katib Experiment (v1beta1) of a sweep: objective, algorithm, counts, and the Job or PyTorchJob of
+a trial, with its labels, its retries, and how long an ended one stays.
 
 Katib's behavior that shapes it: "Running" means that a Job exists, not that it runs; a deleted trial or Job
 is created again; metrics are reported once, after the training finished; a finished experiment leaves its

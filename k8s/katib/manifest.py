@@ -1,4 +1,5 @@
-"""Read and change the manifest of an experiment that `experiment` built.
+"""Read and change the manifest of an experiment that `experiment` built: image, variables, name, or counts,
+such as only the first trial; link it in Katib's UI.
 
 The spec of a TrainJob's pods isn't in the experiment, but in the TrainingRuntime (k8s.katib.train_job).
 """

@@ -1,4 +1,5 @@
-"""Run one trial on several machines: an Indexed Job with one pod, a worker, on each. Pure.
+"""Run one trial on several machines as an Indexed Job: one pod, a worker, on each, with torchrun's variables
+(PET_*), how long workers wait for each other, and their Service. Pure.
 
 To Katib it is a Job like any other. Worker 0 is the first: its metrics and its success are the trial's, and
 all others find it by its hostname, which one headless Service per namespace resolves for all trials:

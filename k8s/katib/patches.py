@@ -1,4 +1,6 @@
-"""Build the patches that stop, pause, or extend an experiment, or stop a trial."""
+"""Build the patches that stop, pause, resume, drain, or extend an experiment, change how many trials run in
+parallel, or stop a trial.
+"""
 
 from datetime import datetime
 

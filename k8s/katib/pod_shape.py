@@ -1,4 +1,6 @@
-"""The settings of a trial's pod, as values."""
+"""The settings of a trial's pod, as values: node labels, tolerations, CPU, memory, volumes, Secrets, grace,
+user id, scheduler, priority class.
+"""
 
 from dataclasses import dataclass, field
 

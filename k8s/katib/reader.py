@@ -1,4 +1,5 @@
-"""Add the reader of TensorBoard's files to a trial's pod, in place of Katib's collector. Pure.
+"""Add the reader of TensorBoard's files to a trial's pod, in place of Katib's collector: its arguments, CPU,
+memory, probe, and volumes. Pure.
 
 It is a native sidecar, an init container that stays: it starts before the training, and gets SIGTERM when
 that has ended. The pod and its Job aren't complete before it has stopped, so its report is there in time.

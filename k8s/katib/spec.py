@@ -1,4 +1,6 @@
-"""What an experiment of Katib is built from, as values."""
+"""What an experiment of Katib is built from, as values; Katib's names of counts, and of what the search
+service learns about stopped trials.
+"""
 
 from dataclasses import dataclass, field
 

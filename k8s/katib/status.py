@@ -1,4 +1,6 @@
-"""Read experiments, trials, and the state of the search from Katib's objects."""
+"""Read from Katib's objects why an experiment ended, each trial's state (killed, stopped early, without
+metrics) and values, also NaN, and why the search rejected a space.
+"""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""Build the shell command of a trial, which Katib's webhook extends, and its metrics collector."""
+"""Build the shell line of a trial, which forwards SIGTERM, copies its output, and outlasts the start of
+Katib's metrics collector, and the collector's spec.
+"""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath

@@ -1,4 +1,6 @@
-"""Build the pod of a trial: its container, its resources, and the machines that it can run on."""
+"""Build the pod of a trial: its container, CPU, memory, variables, Secrets, volumes, user, and time limit,
+and the machines that it can run on, or prefers.
+"""
 
 from pathlib import PurePosixPath
 

@@ -1,4 +1,6 @@
-"""Read the metrics page of dcgm-exporter (Prometheus exposition format), and find its pods."""
+"""Read the metrics page of dcgm-exporter: utilization, SM activity, watts, memory, and Xid errors by DCGM's
+field names, without impossible values; find its pods.
+"""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,5 @@
-"""What a node offers as GPUs: whole ones, MIG slices by profile, or shares of a GPU for several pods. Pure.
+"""What a node offers as GPUs, and how its model is then named: whole ones, MIG slices by profile, or shares
+of a GPU for several pods. Pure.
 
 NVIDIA's device plugin offers each GPU several times for time-slicing and MPS (`replicas`). Nothing but the
 number tells so everywhere: nodes have more GPUs to allocate than their exporter has devices.

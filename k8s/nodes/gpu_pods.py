@@ -1,4 +1,5 @@
-"""Keep the unfinished pods with GPUs, and those that export their metrics, in memory by a watch.
+"""Keep the unfinished pods with GPUs, and those that export their metrics, in memory by a watch; read from
+the scheduler's message whether a pod waits for GPUs.
 
 A list of 10,000 pods is 60 MB of JSON, and takes three seconds of CPU time.
 """

@@ -1,4 +1,6 @@
-"""Read GPUs from pods that request them, and from nodes that have them."""
+"""Read GPUs from pods that request them, and from nodes that have them: which resource names are GPUs, since
+when a pod has them, and the CPU and memory that it requests or uses.
+"""
 
 import re
 from collections.abc import Iterable

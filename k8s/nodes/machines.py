@@ -1,5 +1,8 @@
-"""Decide where a pod can run: labels, taints, and what a node, or a machine of a scaled pool, has. Pure."""
+"""Decide where a pod can run, or name what keeps it away: labels, taints that don't pass, and what a node, or
+a machine of a scaled pool, has too little of. Pure.
+"""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -10,15 +13,10 @@ from k8s.objects import Manifest
 from k8s.quantities import amount
 
 # Set by Kubernetes, clouds, autoscalers, and plugins while a node is away, new, or leaving.
-PASSING_TAINTS = (
-    "node.kubernetes.io/",
-    "node.cloudprovider.kubernetes.io/",
-    "ToBeDeletedByClusterAutoscaler",
-    "karpenter.sh/",
-    "aws-node-termination-handler/",
-    "cloud.google.com/impending-node-termination",
-    "node.cilium.io/agent-not-ready",
-    "ebs.csi.aws.com/agent-not-ready",
+PASSING_TAINTS = re.compile(
+    r"node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|node\.cluster\.x-k8s\.io/|karpenter\.sh/"
+    r"|ToBeDeletedByClusterAutoscaler|aws-node-termination-handler/|cloud\.google\.com/impending-node-termination"
+    r"|[\w.-]{1,253}/agent-not-ready"  # Cilium, and the CSI drivers of clouds
 )
 BLOCKING = {"NoSchedule", "NoExecute"}  # effects of taints
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -95,7 +93,7 @@ def untolerated(pod: Manifest, taints: tuple[Manifest, ...]) -> list[Manifest]:
         taint
         for taint in taints
         if taint["effect"] != "PreferNoSchedule"
-        and not taint["key"].startswith(PASSING_TAINTS)
+        and not PASSING_TAINTS.match(taint["key"])
         and not any(tolerates(each, taint) for each in tolerations)
     ]
 

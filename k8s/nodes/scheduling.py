@@ -123,7 +123,7 @@ def read_open_node(node: Manifest) -> OpenNode | None:
     meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     if spec.get("unschedulable") or "deletionTimestamp" in meta or not condition(node, "Ready"):
         return None
-    if any(t["effect"] in BLOCKING and t["key"].startswith(PASSING_TAINTS) for t in spec.get("taints") or ()):
+    if any(t["effect"] in BLOCKING and PASSING_TAINTS.match(t["key"]) for t in spec.get("taints") or ()):
         return None
     there = (status.get("allocatable") or {}).items()
     sizes = {name: _thousandths(str(size), up=False) for name, size in there}

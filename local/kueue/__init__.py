@@ -1,7 +1,7 @@
 """A subset of Kueue 0.14.8: queues, quotas, priorities, and preemption of jobs [katib/08-*, 09-kueue-*].
 
 Its API exists once `install` was called: a cluster without its CustomResourceDefinitions has no Workloads.
-Only the first flavor of a ClusterQueue counts. Quota is borrowed within a cohort, but never reclaimed.
+Only the first flavor of a ClusterQueue counts, and no Cohort object. What a cohort lends is never reclaimed.
 """
 
 from local.kubernetes.apiserver.kinds import QUEUES, Object, clone

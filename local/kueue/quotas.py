@@ -19,7 +19,7 @@ class Quotas:
         cohort = queue["spec"].get("cohort")
         every = [q for q in store.peek("ClusterQueue") if cohort and q["spec"].get("cohort") == cohort]
         self.cohort = every or [queue]
-        self.own = {name: (flavor, quota, limit) for name, flavor, quota, limit in quotas(queue)}
+        self.own = {name: (flavor, quota, limit) for name, flavor, quota, limit, _ in quotas(queue)}
         self.admitted = [(w, _queue_of(store, w)) for w in store.peek("Workload") if is_admitted(w)]
         self.preempts = queue["spec"].get("preemption", {}).get("withinClusterQueue") == "LowerPriority"
 
@@ -72,34 +72,46 @@ class Quotas:
                 return chosen
         return []
 
-    def used(self, resource: str, without: tuple[str, ...] = (), queue: str | None = None) -> float:
-        """Return the use of all queues of the cohort, or of one."""
-        names = {q["metadata"]["name"] for q in self.cohort} if queue is None else {queue}
-        left = [w for w, at in self.admitted if at in names and w["metadata"]["uid"] not in without]
+    def used(self, resource: str, without: tuple[str, ...], queue: str) -> float:
+        """Return the use of one queue."""
+        left = [w for w, at in self.admitted if at == queue and w["metadata"]["uid"] not in without]
         return sum(requests(w).get(resource, 0) for w in left)
 
     def _most(self, resource: str) -> float:
         _, quota, limit = self.own[resource]
-        total = self._total(resource)
+        total = sum(lent for _, lent, _ in self._members(resource)) + self._kept(resource)
         return total if limit is None else min(total, quota + limit)
 
-    def _total(self, resource: str) -> float:
-        found = (each for queue in self.cohort for each in quotas(queue))
-        return sum(quota for name, _, quota, _ in found if name == resource)
-
     def _short(self, resource: str, requested: float, without: tuple[str, ...]) -> float:
-        here = requested + self.used(resource, without, self.name) - self._most(resource)
-        return max(here, requested + self.used(resource, without) - self._total(resource))
+        used = self.used(resource, without, self.name)
+        lent = sum(
+            lent - max(0.0, self.used(resource, without, queue) - kept)
+            for queue, lent, kept in self._members(resource)
+        )
+        free = lent + max(0.0, self._kept(resource) - used)
+        _, quota, limit = self.own[resource]
+        return requested - (free if limit is None else min(free, quota + limit - used))
+
+    def _kept(self, resource: str) -> float:
+        return sum(kept for queue, _, kept in self._members(resource) if queue == self.name)
+
+    def _members(self, resource: str) -> Iterator[tuple[str, float, float]]:
+        """Return the queues of the cohort, with what each lends, and what it keeps by its lendingLimit."""
+        for each in self.cohort:
+            for name, _, quota, _, lending in quotas(each):
+                lent = quota if lending is None or len(self.cohort) == 1 else min(quota, lending)
+                if name == resource:
+                    yield each["metadata"]["name"], lent, quota - lent
 
 
-def quotas(queue: Object) -> Iterator[tuple[str, str, float, float | None]]:
-    """Return resource, flavor, nominal quota, and borrowing limit of the first flavor."""
+def quotas(queue: Object) -> Iterator[tuple[str, str, float, float | None, float | None]]:
+    """Return resource, flavor, nominal quota, borrowing limit, and lending limit of the first flavor."""
     for group in queue["spec"].get("resourceGroups", []):
         flavor = group["flavors"][0]
         for each in flavor["resources"]:
-            limit = each.get("borrowingLimit")
-            most = None if limit is None else amount(str(limit))
-            yield each["name"], flavor["name"], amount(str(each["nominalQuota"])), most
+            given = (each.get(key) for key in ("borrowingLimit", "lendingLimit"))
+            borrowing, lending = (None if limit is None else amount(str(limit)) for limit in given)
+            yield each["name"], flavor["name"], amount(str(each["nominalQuota"])), borrowing, lending
 
 
 def requests(workload: Object) -> dict[str, float]:

@@ -18,7 +18,7 @@ def report(store: Store) -> None:
         each = [_used(usage, *found) for found in quotas(queue)]
         flavors = [{"name": name, "resources": [u for n, u in each if n == name]} for name, _ in each]
         mine = [w for w in store.peek("Workload") if _cluster_queue(store, w) == queue["metadata"]["name"]]
-        _write(store, queue, mine, active, {"flavorsUsage": flavors})
+        _write(store, queue, mine, active, {"flavorsReservation": flavors, "flavorsUsage": flavors})
     for local in [*store.peek("LocalQueue")]:
         above = store.find("ClusterQueue", "", local["spec"]["clusterQueue"])
         active = ("True", "Ready", "Can submit new workloads to localQueue")
@@ -49,10 +49,8 @@ def pending(store: Store, namespace: str, queue: str) -> Object:
     return {**head, "metadata": {}, "items": items}
 
 
-def _used(
-    usage: Quotas, resource: str, flavor: str, quota: float, _limit: float | None
-) -> tuple[str, Object]:
-    total = usage.used(resource, queue=usage.name)
+def _used(usage: Quotas, resource: str, flavor: str, quota: float, *_: float | None) -> tuple[str, Object]:
+    total = usage.used(resource, (), usage.name)
     borrowed = max(0.0, total - quota)
     return flavor, {"name": resource, "total": f"{total:g}", "borrowed": f"{borrowed:g}"}
 

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from k8s.api.errors import ApiError
-from k8s.kueue import fits_quota, pending_workloads, read_workload, unfinished
+from k8s.kueue import pending_workloads, read_workload, unfinished
 from k8s.objects import GPU
-from tests.bot.sweep.features.health import real_messages
 
 
 @pytest.mark.parametrize(
@@ -35,22 +34,6 @@ def test_unfinished_workloads_are_kept(conditions, kept):
 
 
 @pytest.mark.parametrize(
-    ("message", "fits"),
-    [
-        (real_messages.NO_QUOTA, True),
-        (real_messages.TOO_MUCH, False),
-        (real_messages.ONE_FLAVOR_TOO_SMALL, True),
-        (f"{real_messages.TOO_MUCH}, {real_messages.TOPOLOGY}", True),
-    ],
-)
-def test_workload_that_is_too_large_for_one_of_its_flavors_can_get_quota_in_another(message, fits):
-    reserved = {"type": "QuotaReserved", "status": "False", "message": message}
-    assert (
-        fits_quota(read_workload({"metadata": {"name": "w"}, "status": {"conditions": [reserved]}})) is fits
-    )
-
-
-@pytest.mark.parametrize(
     ("status", "found"),
     [("False", ("no quota", "Pending", "")), ("True", ("", "", "machines are created"))],
 )
@@ -64,6 +47,7 @@ def test_workload_says_what_it_waits_for(status, found):
     }
     read = read_workload(workload)
     assert (read.waits, read.reason, read.checks) == found
+    assert (read.reserved, read.admitted) == (status == "True", False), "Admitted is absent until then"
 
 
 @pytest.mark.parametrize("status", [403, 404, 503])

@@ -36,8 +36,8 @@ async def cluster(gpus):
             await part.close()
 
 
-def quota(store, name, gpus, **spec):
-    resources = [{"name": GPU, "nominalQuota": gpus}]
+def quota(store, name, gpus, limits=None, **spec):
+    resources = [{"name": GPU, "nominalQuota": gpus} | (limits or {})]
     group = {"coveredResources": [GPU], "flavors": [{"name": "a100", "resources": resources}]}
     make(store, "ClusterQueue", name, resourceGroups=[group], **spec)
 
@@ -216,6 +216,19 @@ async def test_queue_without_quota_borrows_from_its_cohort(wait_until):
         await wait_until(lambda: used() == borrows, "the queue reports what it borrows")
         [waiting] = pending(store, "default", "default")["items"]
         assert (waiting["positionInLocalQueue"], waiting["positionInClusterQueue"]) == (0, 0)
+
+
+@pytest.mark.parametrize(("lends", "pods"), [({}, 3), ({"lendingLimit": "1"}, 2), ({"lendingLimit": "0"}, 1)])
+async def test_queue_borrows_no_more_than_the_lending_limit(wait_until, lends, pods):
+    async with cluster("1") as store:
+        store.patch("ClusterQueue", "", "team-cq", {"spec": {"cohort": "lab"}})
+        quota(store, "other-cq", "2", lends, cohort="lab")
+        for number in range(4):
+            job(store, f"job-{number}", GPUS)
+        await wait_until(lambda: len(pending(store, "default", "default")["items"]) == 4 - pods, "they wait")
+        job(store, "large", {"limits": {GPU: "4"}})
+        await wait_until(lambda: admission(store, "large"), "it is refused")
+        assert f"maximum capacity ({pods})" in admission(store, "large")[1]
 
 
 async def test_stopped_queue_admits_nothing(wait_until):

@@ -58,8 +58,8 @@ class DirectCluster:
                 meta = change.object["metadata"]
                 if change.object["kind"] != kind or namespace not in ("", meta.get("namespace")):
                     continue
-                if wanted.items() <= meta.get("labels", {}).items():
-                    yield change.type, change.object
+                selected = wanted.items() <= meta.get("labels", {}).items()
+                yield change.type if selected else "DELETED", change.object  # as for one that lost its labels
         finally:
             self.store.unfollow(changes)
 

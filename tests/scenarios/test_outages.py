@@ -10,7 +10,7 @@ from bot.core.record import Phase
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.storage import sweep_configmap
 from k8s.api.errors import ApiError, UnreachableError
-from k8s.objects import SWEEP_LABEL, true_conditions
+from k8s.objects import MANAGED_BY, SWEEP_LABEL, true_conditions
 from tests.bot.factories import ADMIN, NOW, OWNER, PLAN, a_sweep
 from tests.scenarios.sweep_in_memory import SWEEP, Clock, SimulatedSweep
 
@@ -99,6 +99,27 @@ async def test_cancel_stops_trials_that_lost_their_labels(simulation, kinds):
     assert (simulation.last.phase, simulation.gpus_held()) == (Phase.CANCELLED, [])
     killed = [true_conditions(each) for each in simulation.kubernetes.list("Trial")]
     assert ["Killed" in each for each in killed] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("Experiment", [SWEEP_LABEL]),
+        ("Experiment", [SWEEP_LABEL, MANAGED_BY]),
+        ("Trial", [SWEEP_LABEL]),
+    ],
+)
+async def test_results_have_the_trials_without_labels_and_new_ones_get_them(redis, kind, labels):
+    """Katib copies an experiment's labels to the trials that it creates."""
+    async with SimulatedSweep(redis, Clock(None), image=True).started() as simulation:
+        await rounds(simulation, 3)
+        for obj in simulation.kubernetes.list(kind):
+            patch = {"metadata": {"labels": dict.fromkeys(labels)}}
+            simulation.kubernetes.patch(kind, "sweeps", obj["metadata"]["name"], patch)
+        await rounds(simulation, 8)
+        record, [experiment] = await simulation.record(), simulation.kubernetes.list("Experiment")
+    assert (record.phase, record.progress.succeeded) == (Phase.SUCCEEDED, 3)
+    assert {SWEEP_LABEL, MANAGED_BY} <= experiment["metadata"]["labels"].keys()
 
 
 async def test_unreachable_git_host_is_reported_ephemerally(simulation):

@@ -1,4 +1,6 @@
-"""Measure free GPUs for all `parallel=auto` sweeps, by a few reads for the whole cluster."""
+"""Measure free GPUs for all `parallel=auto` sweeps, and those that wait to start, first come, first served,
+by a few reads for the whole cluster; name who waits for GPUs.
+"""
 
 import asyncio
 import logging
@@ -19,6 +21,7 @@ from k8s.api.errors import ApiError
 from k8s.kueue import Workload, read_workload, unfinished
 from k8s.nodes.devices import Devices, with_devices
 from k8s.nodes.gpu_pods import GpuPod, is_placeholder
+from k8s.nodes.gpus import GPU_RESOURCE
 from k8s.nodes.listed import list_devices, list_gpu_pods
 from k8s.objects import OWNER_LABEL, SWEEP_LABEL, TEAM_LABEL, Manifest
 
@@ -73,7 +76,7 @@ class CapacityMeasurer:
         for namespace in dict.fromkeys((*known, *(one.namespace for one in requests))):
             local += await self._listed("LocalQueue", namespace) or ()
             workloads += map(read_workload, await self._listed("Workload", namespace, unfinished) or ())
-        return read_queues(local, above, workloads)
+        return read_queues(local, above, workloads, await self._listed("Cohort", "") or ())
 
     async def _listed(
         self, kind: str, namespace: str, only: Callable[[Manifest], bool] | None = None
@@ -124,7 +127,7 @@ class CapacityMeasurer:
         now: datetime,
     ) -> FreeCapacity:
         found = []
-        if nodes is not None:
+        if nodes is not None and GPU_RESOURCE.fullmatch(request.resource):  # of others, no pods are known
             held = held_on_nodes(request, queues, reserved) if request.queue and queues else {}
             found.append(capacity_on_nodes(request, nodes, yielding, self._who, now, held))
         if request.queue and queues:

@@ -1,17 +1,21 @@
 """Measure unused quota of Kueue's queues, and Workloads that wait for it. Pure.
 
-A sweep yields to Workloads of its own ClusterQueue, and to those of its cohort as far as its ClusterQueue
-borrows: its nominal quota is its own. Kueue's API v1beta2 names the cohort `cohortName`.
+A sweep yields to Workloads of its own ClusterQueue, and to those of its tree of cohorts as far as its
+ClusterQueue borrows: its nominal quota is its own. Kueue's API v1beta2 names the cohort `cohortName`.
+
+Quotas count for each flavor alone, as in Kueue's pkg/cache/scheduler/resource_node.go: a cohort has what its
+members and its Cohort object lend. It exists without an object, which then limits nothing.
 """
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from bot.core.pace import CapacityRequest, FreeCapacity
 from bot.measure.capacity.nodes import WAIT_THRESHOLD
-from k8s.kueue import Workload, fits_quota
+from bot.platform.pod_health.queue_words import fits_quota
+from k8s.kueue import Workload
 from k8s.nodes.gpu_pods import GpuPod, is_placeholder
 from k8s.objects import Manifest
 from k8s.quantities import any_amount
@@ -25,10 +29,14 @@ class Queues:
     cluster_queue: Mapping[tuple[str, str], str]  # by namespace and LocalQueue
     above: Mapping[str, Manifest]  # ClusterQueues by name
     workloads: tuple[Workload, ...]
+    cohorts: Mapping[str, Manifest] = field(default_factory=dict)  # by name
 
 
 def read_queues(
-    local: Iterable[Manifest], above: Iterable[Manifest], workloads: Iterable[Workload]
+    local: Iterable[Manifest],
+    above: Iterable[Manifest],
+    workloads: Iterable[Workload],
+    cohorts: Iterable[Manifest] = (),
 ) -> Queues:
     return Queues(
         cluster_queue={
@@ -36,6 +44,7 @@ def read_queues(
         },
         above={q["metadata"]["name"]: q for q in above},
         workloads=tuple(workloads),
+        cohorts={each["metadata"]["name"]: each for each in cohorts},
     )
 
 
@@ -50,21 +59,25 @@ def capacity_in_queue(
     own = queues.above.get(queues.cluster_queue.get((request.namespace, request.queue), ""))
     if own is None or (free := _unused(own, request.resource, queues)) is None:
         return None
+
+    def wanted(workload: Workload) -> int:
+        return workload.devices.get(request.resource, 0)
+
     size = request.gpus * request.pods
     old = [w for w in queues.workloads if _waits(w, now)]
     mine = [w for w in queues.workloads if w.sweep == request.sweep and not w.finished]
     rank = max((w.priority for w in mine), default=0)
-    others = [w for w in old if w.sweep not in {request.sweep, *yielding} and w.priority >= rank and w.gpus]
-    queue = own["metadata"]["name"]
-    near = [w for w in others if queues.cluster_queue.get((w.namespace, w.queue)) == queue]
-    far = [w for w in others if w not in near and _cohort_of(w, queues) == _cohort(own) != ""]
-    requested = sum(w.gpus for w in near) + min(
-        _used(own, request.resource, "borrowed"), sum(w.gpus for w in far)
-    )
-    who = max([*near, *far], key=lambda w: w.gpus, default=None) if requested else None
-    short = max(0, requested - max(0, free))
-    held = sum(w.devices.get(request.resource, 0) for w in _held_for(request, queues))
-    left = 0 if requested else max(0, (free + held) // size)
+    ours = {request.sweep, *yielding}
+    others = [w for w in old if wanted(w) and w.sweep not in ours and w.priority >= rank]
+    queue, root = own["metadata"]["name"], _root(own, queues)
+    near = [w for w in others if _queue_of(w, queues) == queue]
+    far = [w for w in others if _queue_of(w, queues) != queue and _root_of(w, queues) == root != ""]
+    borrowed = _used(own, request.resource, "borrowed")
+    requested = sum(map(wanted, near)) + min(borrowed, sum(map(wanted, far)))
+    who = max([*near, *far], key=wanted, default=None) if requested else None
+    short = max(0, requested - sum(free))
+    free[0] += sum(map(wanted, _held_for(request, queues)))
+    left = 0 if requested else sum(each // size for each in free)
     return FreeCapacity(
         at=now,
         gpus=size,
@@ -80,7 +93,7 @@ def capacity_in_queue(
 def has_quota(namespace: str, queue: str, resource: str, queues: Queues) -> bool | None:
     """Return whether a LocalQueue's ClusterQueue has a quota of this resource; None if it is unknown."""
     above = queues.above.get(queues.cluster_queue.get((namespace, queue), ""))
-    return None if above is None else _quota(above, resource) is not None
+    return None if above is None else bool(_quotas(above, resource))
 
 
 def _held_for(request: CapacityRequest, queues: Queues) -> list[Workload]:
@@ -102,63 +115,131 @@ def held_on_nodes(request: CapacityRequest, queues: Queues, reserved: Iterable[G
 
 def _waits(workload: Workload, now: datetime) -> bool:
     old = workload.created is not None and now - workload.created >= WAIT_THRESHOLD
-    return old and fits_quota(workload) and not is_placeholder(workload.job)
+    return old and not workload.reserved and fits_quota(workload) and not is_placeholder(workload.job)
 
 
-def _cohort_of(workload: Workload, queues: Queues) -> str:
-    name = queues.cluster_queue.get((workload.namespace, workload.queue), "")
-    return _cohort(queues.above[name]) if name in queues.above else ""
+def _queue_of(workload: Workload, queues: Queues) -> str:
+    return queues.cluster_queue.get((workload.namespace, workload.queue), "")
 
 
-def _cohort(queue: Manifest) -> str:
-    return str(queue["spec"].get("cohortName") or queue["spec"].get("cohort") or "")
+def _root_of(workload: Workload, queues: Queues) -> str:
+    name = _queue_of(workload, queues)
+    return _root(queues.above[name], queues) if name in queues.above else ""
 
 
-def _unused(queue: Manifest, resource: str, queues: Queues) -> int | None:
-    """Return the GPUs of a ClusterQueue's quota, and of what it can borrow, that are unused."""
-    quota = _quota(queue, resource)
-    if quota is None:
+def _root(queue: Manifest, queues: Queues) -> str:
+    return next(reversed(_cohorts(queue, queues) or [""]))
+
+
+def _cohorts(queue: Manifest, queues: Queues) -> list[str] | None:
+    """Return the cohorts of a ClusterQueue, the nearest first; None if they form a ring: nothing starts."""
+    found, name = list[str](), _parent(queue)
+    while name:
+        if name in found:
+            return None
+        found.append(name)
+        name = _parent(queues.cohorts.get(name, NO_COHORT))
+    return found
+
+
+def _parent(each: Manifest) -> str:
+    spec = each["spec"]
+    return str(spec.get("cohortName") or spec.get("cohort") or spec.get("parentName") or "")
+
+
+def _unused(queue: Manifest, resource: str, queues: Queues) -> list[int] | None:
+    """Return the GPUs of each flavor that a ClusterQueue has unused, and can borrow; None without a quota."""
+    if not (quotas := _quotas(queue, resource)):
         return None
-    nominal, borrowing, kept = quota
-    used = _used(queue, resource)
-    if not (cohort := _cohort(queue)):
-        return nominal - used
-    members = [each for each in queues.above.values() if _cohort(each) == cohort]
-    free = max(0, kept - used) + sum(_lent(each, resource) for each in members)
-    return free if borrowing is None else min(free, nominal + borrowing - used)
+    cohorts = _cohorts(queue, queues)
+    if cohorts is None:
+        return [0]
+    free = []
+    for flavor in quotas:
+        left = None
+        for name in reversed(cohorts):
+            left = _below_cohort(name, resource, flavor, queues).free(left)
+        free.append(max(0, _below_queue(queue, resource, flavor).free(left)))
+    return free
 
 
-def _lent(queue: Manifest, resource: str) -> int:
-    """Return how many GPUs a ClusterQueue adds to those that its cohort has free; below 0, it borrows."""
-    nominal, _, kept = _quota(queue, resource) or (0, None, 0)
-    return nominal - max(kept, _used(queue, resource))
+@dataclass(frozen=True, kw_only=True)
+class _Share:
+    """What a ClusterQueue or a cohort, with all below it, has of one resource in one flavor."""
+
+    quota: int
+    used: int
+    borrowing: int | None = None  # None: no limit
+    lending: int | None = None
+
+    @property
+    def kept(self) -> int:
+        """What is never lent to what is above."""
+        return 0 if self.lending is None else max(0, self.quota - self.lending)
+
+    @property
+    def used_above(self) -> int:
+        return max(0, self.used - self.kept)
+
+    def free(self, above: int | None) -> int:
+        """Return what is unused, with what can be borrowed of `above`, what is free there; None: the root."""
+        if above is None:
+            return self.quota - self.used
+        if self.borrowing is not None:
+            above = min(above, self.quota - self.kept - self.used_above + self.borrowing)
+        return max(0, self.kept - self.used) + above
 
 
-def _quota(queue: Manifest, resource: str) -> tuple[int, int | None, int] | None:
-    """Return nominal quota, borrowing limit, and what is never lent, of all flavors; None without any."""
-    found = [
-        each
-        for group in queue["spec"].get("resourceGroups") or ()
-        for flavor in group.get("flavors") or ()
-        for each in flavor.get("resources") or ()
-        if each["name"] == resource
+def _below_queue(queue: Manifest, resource: str, flavor: str) -> _Share:
+    used = _used(queue, resource, flavor=flavor)
+    return replace(_quotas(queue, resource).get(flavor, NO_QUOTA), used=used)
+
+
+def _below_cohort(name: str, resource: str, flavor: str, queues: Queues) -> _Share:
+    members = [
+        *(_below_queue(each, resource, flavor) for each in queues.above.values() if _parent(each) == name),
+        *(
+            _below_cohort(child, resource, flavor, queues)
+            for child, each in queues.cohorts.items()
+            if _parent(each) == name
+        ),
     ]
-    if not found:
-        return None
-    limits = [each.get("borrowingLimit") for each in found]
-    borrowing = None if None in limits else sum(_whole(each) for each in limits)
-    nominal = [_whole(each.get("nominalQuota", 0)) for each in found]
-    lending = [_whole(each.get("lendingLimit", own)) for each, own in zip(found, nominal, strict=True)]
-    kept = sum(max(0, own - lent) for own, lent in zip(nominal, lending, strict=True))
-    return sum(nominal), borrowing, kept
+    own = _quotas(queues.cohorts.get(name, NO_COHORT), resource).get(flavor, NO_QUOTA)
+    lent, used = sum(each.quota - each.kept for each in members), sum(each.used_above for each in members)
+    return replace(own, quota=own.quota + lent, used=used)
 
 
-def _used(queue: Manifest, resource: str, key: str = "total") -> int:
+NO_COHORT: Manifest = {"spec": {}}
+NO_QUOTA = _Share(quota=0, used=0)
+
+
+def _quotas(each: Manifest, resource: str) -> dict[str, _Share]:
+    """Return the quotas of a ClusterQueue or Cohort, by flavor."""
+    return {
+        flavor["name"]: _Share(
+            quota=_whole(quota.get("nominalQuota", 0)),
+            used=0,
+            borrowing=_limit(quota.get("borrowingLimit")),
+            lending=_limit(quota.get("lendingLimit")),
+        )
+        for group in each["spec"].get("resourceGroups") or ()
+        for flavor in group.get("flavors") or ()
+        for quota in flavor.get("resources") or ()
+        if quota["name"] == resource
+    }
+
+
+def _limit(quantity: object) -> int | None:
+    return None if quantity is None else _whole(quantity)
+
+
+def _used(queue: Manifest, resource: str, key: str = "total", flavor: str = "") -> int:
+    """Return what Workloads have reserved of one flavor, or of all; those that aren't admitted yet count."""
     return sum(
         _whole(each.get(key) or 0)
-        for flavor in queue.get("status", {}).get("flavorsUsage") or ()
-        for each in flavor.get("resources") or ()
-        if each["name"] == resource
+        for used in queue.get("status", {}).get("flavorsReservation") or ()
+        for each in used.get("resources") or ()
+        if each["name"] == resource and flavor in {"", used["name"]}
     )
 
 

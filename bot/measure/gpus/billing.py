@@ -1,4 +1,6 @@
-"""Build the bill: a month's GPU-hours and their cost by team, person, and sweep. Pure."""
+"""Build the bill (`/gpus bill`), as text and as CSV: a month's GPU-hours and their cost by team, person,
+sweep, and cluster. Pure.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta

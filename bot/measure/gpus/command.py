@@ -1,4 +1,6 @@
-"""Parse `/gpus` and answer it from a snapshot of current use. Pure."""
+"""Parse `/gpus`, with its help and the words that mean its commands, and answer `free`, `mine`, `team`,
+`nodes`, and `now` from a snapshot; the button that asks owners. Pure.
+"""
 
 import re
 from calendar import month_name

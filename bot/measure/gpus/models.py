@@ -1,4 +1,5 @@
-"""Values of GPU use: pods and their GPUs, nodes, and sums of an hour.
+"""Values of GPU use: pods and their GPUs, nodes, and sums of an hour, with the thresholds of busy, of waiting
+(SM activity, watts), and of enough samples.
 
 Shares are fractions, 0 to 1, over the requested window; sums are GPU-hours. None means unknown, never idle:
 the exporter was unavailable, the pod still pulls its image, or the container is seconds old. Classes with

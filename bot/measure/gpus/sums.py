@@ -1,4 +1,6 @@
-"""Sums of GPU-hours and their cost."""
+"""Sums of GPU-hours and their cost, at the prices stored with their hours or the current ones, and the models
+without a price.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

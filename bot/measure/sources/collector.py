@@ -1,4 +1,6 @@
-"""Collect GPU use: one worker, under a lease, takes samples and writes each hour's figures; all can query."""
+"""Collect GPU use: one worker, under a lease, takes samples and writes each hour's figures, also of days
+before the installation, and again if incomplete; all can query.
+"""
 
 import asyncio
 import logging
@@ -53,7 +55,7 @@ async def measuring(settings: Settings, config: ReadConfig, redis: Redis, now: N
         yield ScrapeSource(SampleStore(redis), now)
         return
     token = settings.prometheus_token.get_secret_value() if settings.prometheus_token else ""
-    prometheus = Prometheus(settings.prometheus_url, token)
+    prometheus = Prometheus(settings.prometheus_url, token, settings.prometheus_labels or "")
     owners = OwnerStore(redis, lambda: config().teams)
     try:
         yield PrometheusSource(prometheus, owners, now, settings.dcgm_scrape_seconds or 0)

@@ -1,4 +1,6 @@
-"""Query an hour's use of GPUs: each series by itself; of GPUs and pods with several, together."""
+"""Query an hour's use of GPUs, and match the answers of one GPU: each series by itself; of GPUs and pods with
+several, together.
+"""
 
 import asyncio
 import math

@@ -1,8 +1,11 @@
-"""Query Prometheus' HTTP API, and read the rows of its answers."""
+"""Query the HTTP API of Prometheus, Thanos, Mimir, or VictoriaMetrics, in parts if a query is too long, and
+read the rows of its answers; refuse incomplete ones.
+"""
 
 import asyncio
 import json
 import math
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +27,15 @@ Values = Mapping[float, float]  # by Unix seconds
 
 SAMPLE_MAX_AGE = timedelta(minutes=10)
 TOO_LONG = "too long query", "err-mimir-max-query-expression-size-bytes"  # in their errors
+# Parameters of Thanos and VictoriaMetrics. Others ignore them, but Google's Managed Prometheus refuses these
+# requests: `Unknown name "nocache": Cannot bind query parameter.`
+EXTENSIONS = ("max_source_resolution", "nocache")
+REFUSED = re.compile(rf"(?i)(?:unknown|unrecognized|unsupported)[^.;]{{0,40}}\b(?:{'|'.join(EXTENSIONS)})\b")
+# Strings, and the names of all metrics in queries, with a brace if matchers follow.
+SELECTORS = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*"|\b(?:DCGM_FI|container|kube|sweepbot)_\w+\b(?:\s*\{)?', re.DOTALL
+)
+MOST_SELECTORS = 40  # in one query
 LONGEST_QUERY = 16384  # bytes; what VictoriaMetrics takes by default (-search.maxQueryLen)
 
 
@@ -67,14 +79,19 @@ class Row:
 
 
 class Prometheus:
-    """Client of Prometheus, Thanos, Mimir, or VictoriaMetrics. Methods raise NoGpuDataError."""
+    """Client of Prometheus, Thanos, Mimir, or VictoriaMetrics. Methods raise NoGpuDataError.
+
+    Args:
+        labels: matchers that all series must have, such as `cluster="lab"`.
+    """
 
     _longest = math.inf  # bytes of a query that this server takes
+    _extended = True  # until it refuses EXTENSIONS
 
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str, token: str = "", labels: str = "") -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._url, self._rules_url = f"{url}/api/v1/query", f"{url}/api/v1/rules?type=alert"
-        self._range_url = f"{url}/api/v1/query_range"
+        self._range_url, self._labels = f"{url}/api/v1/query_range", labels
         self._web = aiohttp.ClientSession(headers=headers, timeout=QUERY_TIMEOUT, trust_env=True)
 
     async def close(self) -> None:
@@ -108,7 +125,7 @@ class Prometheus:
             except LongQueryError:
                 if longest <= LONGEST_QUERY:
                     raise
-                self._longest = LONGEST_QUERY
+                self._longest = LONGEST_QUERY - MOST_SELECTORS * len(self._labels)
 
     async def at_both(self, query: str, first: datetime, second: datetime) -> list[tuple[Row, Values]]:
         """Return each series' values at two times, also NaN and infinite ones; rows have no values.
@@ -148,12 +165,31 @@ class Prometheus:
     async def _post(self, url: str, form: Mapping[str, str]) -> tuple[int, bytes]:
         # Servers keep answers for a range, but an hour's last samples can come later. Without `nocache`,
         # VictoriaMetrics would also answer for half a minute ago instead of now.
-        data, headers = {**form, "nocache": "1"}, {"Cache-Control": "no-store"}
+        query = narrowed(form["query"], self._labels)
+        data, headers = {**form, "query": query, "nocache": "1"}, {"Cache-Control": "no-store"}
+        if not (extended := self._extended):
+            data = {name: value for name, value in data.items() if name not in EXTENSIONS}
         try:
             async with self._web.post(url, data=data, headers=headers) as answer:
-                return answer.status, await answer.read()
+                status, body = answer.status, await answer.read()
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is one
             raise _unreachable(error) from error
+        if extended and status == 400 and REFUSED.search(body.decode(errors="replace")):
+            self._extended = False
+            return await self._post(url, form)
+        return status, body
+
+
+def narrowed(query: str, labels: str) -> str:
+    """Put matchers into each selector of a query."""
+
+    def put(found: re.Match[str]) -> str:
+        text = found[0]
+        if text.startswith('"'):
+            return text
+        return f"{text}{labels}," if text.endswith("{") else f"{text}{{{labels}}}"
+
+    return SELECTORS.sub(put, query) if labels else query
 
 
 def parts_of(query: Callable[..., str], names: Collection[str] | None, longest: float) -> list[str]:

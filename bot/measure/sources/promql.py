@@ -1,4 +1,5 @@
-"""PromQL queries for GPUs, each tested against generated metrics of a day with known results.
+"""PromQL queries for GPUs: allocations, waiting pods, CPU and memory, nodes, models, utilization, SM
+activity, power, Xids, and scrapes, each tested on a day with known results.
 
 Metrics come from dcgm-exporter, kube-state-metrics, and the kubelets' cAdvisor. Simple queries give wrong
 results for these reasons:

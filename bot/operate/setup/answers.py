@@ -1,4 +1,6 @@
-"""What only a person can say about an installation, and what follows from it. Pure."""
+"""The questions of `sweepbot setup` (registry, login, repositories, MLflow, admins), with the rule, default,
+and error of each answer. Pure.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields

@@ -1,4 +1,6 @@
-"""Look at a cluster before the installation, with the caller's own permissions. Nothing is changed."""
+"""Look at a cluster for `sweepbot setup`, with the caller's own permissions: checks, Services that look like
+a registry or MLflow, suggested limits, tolerations, and profile. Nothing is changed.
+"""
 
 from collections import Counter
 from collections.abc import Iterable

@@ -1,4 +1,6 @@
-"""Write what installs Sweepbot: the files of a directory for git, and the commands that apply them. Pure."""
+"""Write what installs Sweepbot: kustomization.yaml and config.yaml of a directory for git, notes, and the
+commands that apply them. Pure.
+"""
 
 import re
 import shlex

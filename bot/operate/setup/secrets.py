@@ -1,4 +1,5 @@
-"""Write where an installation's Secrets come from, so that no file has them. Pure.
+"""Write where an installation's Secrets come from, so that no file has them: the script secrets.sh, or
+ExternalSecrets. Pure.
 
 A shell script prints them, or ExternalSecrets (external-secrets.io/v1) make them of a store, which has
 the values under two keys: each property is one value.

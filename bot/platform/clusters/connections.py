@@ -1,4 +1,6 @@
-"""Connect to the clusters of trials beside the main cluster, as the current configuration names them."""
+"""Connect to the clusters of trials beside the main cluster, as the current configuration names them; share
+reads of them, and store which cluster each name meant first.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable

@@ -1,4 +1,5 @@
-"""Read typed commands by declared tables: split the text, find the command, assign words and options. Pure.
+"""Read typed commands by declared tables (quotes, links, commas, `gpus: 1`), with help, usage, and errors:
+unknown commands and options, unclosed quotes, missing words. Pure.
 
 From a `Table` come parsing, errors, suggestions, usage, and help. Everywhere alike: phones' quotes and
 dashes, no-break spaces, Slack's links and escapes, pasted formatting, commas, question marks, politeness,

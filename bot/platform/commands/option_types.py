@@ -1,6 +1,8 @@
-"""Types of options: callables that read a value from `key`, the typed text, and the context of the table.
+"""Types of options, each with its limits and the error of a wrong value: whole numbers up to a limit of the
+configuration, hours such as `2d`, configured names, patterns.
 
-A key in capitals is a word without a key, such as SWEEP. All raise UserError. Pure.
+They are called with `key`, the typed text, and the context of the table. A key in capitals is a word without
+a key, such as SWEEP. All raise UserError. Pure.
 """
 
 import re

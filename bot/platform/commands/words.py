@@ -1,4 +1,6 @@
-"""Split sentences into words, and fold those that mean the same. Pure; the time grows with the text."""
+"""Split sentences into words, fold those that mean the same, and read numbers such as `two hundred`, and
+pasted JSON or tables. Pure; the time grows with the text.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,6 @@
-"""Volumes and Secrets that a space file can name, and the volume for outputs. Pure."""
+"""Volumes and Secrets that a space file can name, variables that none can set, and the volume for outputs:
+`volumes:`, `secrets:`, and `output:` of the configuration file. Pure.
+"""
 
 import re
 from dataclasses import dataclass

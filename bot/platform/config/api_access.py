@@ -1,4 +1,6 @@
-"""Who can call the HTTP API without a personal token: `api:` of the configuration file. Pure."""
+"""Which CI jobs can call the HTTP API without a personal token, by issuer, audience, and claims of theirs:
+`api:` of the configuration file. Pure.
+"""
 
 import re
 from collections.abc import Iterator, Mapping

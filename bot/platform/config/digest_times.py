@@ -1,4 +1,6 @@
-"""Daily digest schedules: `digests:` of the configuration file."""
+"""Daily digest schedules: `digests:` of the configuration file, with hour and time zone, and which hours of
+UTC a day has.
+"""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta

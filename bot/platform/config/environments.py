@@ -1,4 +1,6 @@
-"""Research environments and services: `environments:` of the configuration file. Pure."""
+"""Research environments and services: `environments:` of the configuration file, with images, sizes, homes,
+URL, limits, and idle hours, and what a name must be. Pure.
+"""
 
 import re
 from collections.abc import Iterator

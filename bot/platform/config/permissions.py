@@ -1,4 +1,5 @@
-"""Decide who can do what, for handlers and workers alike. Pure.
+"""Decide who can use Sweepbot at all, and start, approve, or change sweeps of which size, for handlers and
+workers alike; word each refusal. Pure.
 
 Each `*_denial` returns why the user can't do it and who can, as a sentence; "" if allowed.
 """

@@ -1,4 +1,6 @@
-"""What a person sets for themselves with `/sweep me`. Pure."""
+"""What a person sets for themselves with `/sweep me`: notifications, quiet hours, and whether they last now,
+and muted sweeps. Pure.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,6 @@
-"""The configuration file (SWEEPBOT_CONFIG) as a whole; the modules beside this one declare its parts."""
+"""The configuration file (SWEEPBOT_CONFIG) as a whole, whose parts the modules beside this one declare;
+refuse a repository (`repo=`) or a prebuilt image that it doesn't allow.
+"""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping

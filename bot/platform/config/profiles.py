@@ -1,4 +1,6 @@
-"""Machine profiles of trials, and autoscaled pools: `profiles:` and `pools:` of the configuration. Pure."""
+"""Machine profiles and autoscaled pools: `profiles:` and `pools:` of the configuration; the profile of a
+request, scaled by `gpus=`, or why it is refused. Pure.
+"""
 
 import re
 from collections.abc import Iterator

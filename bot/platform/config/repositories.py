@@ -1,4 +1,6 @@
-"""Repositories that sweeps can use: `repositories:` and `allowed_urls:` of the configuration."""
+"""Repositories that sweeps can use: `repositories:` and `allowed_urls:` of the configuration, and what is
+wrong with a URL.
+"""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Read the settings from the environment: URLs, secrets, and intervals.
+"""Read the settings from the environment: URLs, images, intervals, days until deletions, and secrets, with
+those of registries' logins, which are masked; say which one is missing or invalid.
 
 People and policy come from the YAML file that SWEEPBOT_CONFIG names. `make reference` writes
 .env.example and the environment reference in docs/configuration.md from the descriptions here.
@@ -49,6 +50,9 @@ REASONS = {
 }
 
 
+MATCHERS = re.compile(r"""([a-zA-Z_]\w*=[^\s"',={}\\]+(,(?!$)|$))+""", re.ASCII)
+
+
 def _url(text: str) -> str:
     try:
         parts = urlsplit(text)
@@ -90,6 +94,13 @@ def _registry(text: str) -> str:
     return text.rstrip("/")
 
 
+def _matchers(text: str) -> str:
+    """Return PromQL's matchers of labels."""
+    if not MATCHERS.fullmatch(text):
+        raise ValueError(f"must be NAME=VALUE, or several with commas, such as cluster=lab; got {text!r}")
+    return re.sub(r"=([^,]+)", r'="\1"', text)
+
+
 def _public(url: str) -> str:
     """Return the URL without user and password, which precede an @."""
     return repr(url.rpartition("@")[2])
@@ -107,6 +118,7 @@ def _token(start: str) -> AfterValidator:
 Url = Annotated[str, AfterValidator(_url)]
 ShownUrl = Annotated[Url, AfterValidator(_shown)]
 Host = Annotated[str, AfterValidator(_host)]
+Matchers = Annotated[str, AfterValidator(_matchers)]
 ImageRegistry = Annotated[str, AfterValidator(_registry)]
 
 
@@ -235,6 +247,8 @@ class Settings(PlanSettings):
     """Prometheus URL, with dcgm-exporter and kube-state-metrics; default: query dcgm-exporter"""
     prometheus_token: SecretStr | None = None
     """bearer token for Prometheus"""
+    prometheus_labels: Matchers | None = Field(None, examples=["cluster=lab"])
+    """labels of this cluster's series, by commas, if Prometheus has several clusters; default: none"""
     dcgm_scrape_seconds: int | None = Field(None, ge=1, le=A_DAY, examples=["30"])
     """seconds between scrapes of dcgm-exporter; default: measured"""
     usage_seconds: int = Field(30, ge=1, le=A_DAY)

@@ -1,4 +1,6 @@
-"""Teams and GPU prices: `teams:` and `prices:` of the configuration file."""
+"""Teams and GPU prices: `teams:` and `prices:` of the configuration file; which team a person or a namespace
+has, and what a model, a MIG slice, or a share of a GPU costs.
+"""
 
 import re
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,6 @@
-"""What the pods of all trials need on this cluster: `trials:` of the configuration file. Pure."""
+"""What the pods of all trials need on this cluster: `trials:` of the configuration file, such as tolerations,
+CPU, memory, volumes, user, and the kind of Job on several nodes. Pure.
+"""
 
 import re
 from collections.abc import Iterator

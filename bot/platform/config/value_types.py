@@ -1,4 +1,6 @@
-"""The types of values in the configuration file and in space files. Pure."""
+"""The types of values in the configuration file and in space files, with what each must be: names of objects,
+IDs of Slack, quantities, GPU-hours or money, images with a tag. Pure.
+"""
 
 import re
 from typing import Annotated

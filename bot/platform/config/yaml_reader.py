@@ -1,4 +1,5 @@
-"""Read YAML with positions, so that every error in a space file or the configuration names its line.
+"""Read YAML within limits, and word its errors with their line: invalid syntax, unknown or duplicate keys,
+values of a wrong kind, without quoting what can be a secret.
 
 An invalid value is recorded as an error and read as a harmless default, so that one pass finds all errors;
 `Node.check` raises them before the values are used. What stands in place of a mapping, of a list, or of text

@@ -1,4 +1,7 @@
-"""`Diagnosis`, and why a pod is waiting. Rules return it, those of this room and of others. Pure."""
+"""Say why a pod waits, from the scheduler's message (GPUs, CPU, taints, labels, volumes), or that its image
+isn't pulled (why: `rules_startup`), as a `Diagnosis`,
+which rules of this and other rooms return. Pure.
+"""
 
 import re
 from collections import Counter

@@ -1,4 +1,5 @@
-"""Find the line of a failed process's log that a person would quote as the cause. Pure.
+"""Find the line of a failed process's log that a person would quote as the cause (Python, NCCL, CUDA, pip,
+uv, launchers), and choose the lines to show. Pure.
 
 Several processes write into one log, most failures raise others, and a launcher adds an epilogue of its
 own. So each line that could be the cause gets a rank, and the last one of the highest rank counts. Linear:

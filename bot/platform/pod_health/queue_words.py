@@ -1,4 +1,6 @@
-"""Explain why Kueue keeps a Workload waiting. Pure."""
+"""Explain why Kueue keeps a Workload waiting, from its message: too little quota, or none at all, a stopped
+or missing queue, flavors, topology. Pure.
+"""
 
 import re
 
@@ -24,6 +26,14 @@ REFUSALS = (
     (r"LimitRange constraints", "its pods violate the namespace's LimitRange"),
     (r"resources validation failed", "its pods request more than their limits"),
     (r"flavor \S{1,300} not found", "its queue uses a flavor that doesn't exist"),
+    (
+        r'Flavor "[^"]{1,253}" (?:does not|supports only|information missing)|no requested topology level',
+        "no flavor of its queue fits its request for a topology",
+    ),
+    (
+        r"DRA resources but|not support use of resource claims|not mapped in DRA configuration",
+        "Kueue isn't configured for the DeviceClass that it requests",
+    ),
 )
 _NO_ROOM = re.compile(r'topology "([^"]{1,253})" (?:doesn\'t allow|allows) to fit')
 MAX_WORDS = 200  # characters of a message that isn't known
@@ -53,6 +63,14 @@ def refused(words: str) -> str:
     if has_fitting_flavor(words):
         return ""
     return next((why for pattern, why in REFUSALS if re.search(pattern, words)), "")
+
+
+def fits_quota(workload: Workload) -> bool:
+    """Return whether a Workload waits for quota that it can get at some time, or for its admission checks."""
+    words = workload.waits
+    never = "maximum capacity" in words or bool(refused(words))
+    never = never or any(each.search(words) for each in (NO_QUOTA_FOR, NO_QUEUE, STOPPED))
+    return workload.waiting and workload.active and (has_fitting_flavor(words) or not never)
 
 
 def why_waiting(workload: Workload) -> str:

@@ -1,4 +1,5 @@
-"""Rules R1 to R5, R25, R29, and R31: why a first trial has no pod. Pure.
+"""Why a first trial has no pod (rules R1 to R5, R25, R29, and R31): suggestion service, rejected space,
+Kueue's queue and place in it, quotas, webhooks, policies, operators. Pure.
 
 A soft diagnosis is a wait that can end without a fix; it is reported from `report_at` on.
 """
@@ -23,7 +24,7 @@ from bot.text.wording import listed, trial_size
 from k8s.engine import Experiment, ExperimentState
 from k8s.katib.training import INJECTION_LABEL
 from k8s.kueue import PRIORITY_LABEL, has_fitting_flavor, read_workload
-from k8s.objects import Manifest, condition, conditions, true_conditions
+from k8s.objects import GPU, Manifest, condition, conditions, true_conditions
 from k8s.quantities import any_amount
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended
 
@@ -38,6 +39,7 @@ OPERATORS = {
         "kubeflow-trainer-controller-manager jobset-controller-manager",
     ),
 }
+KATIB_SERVICE = re.compile(r"//katib-controller\.([a-z0-9-]{1,63})\.svc[:/]")
 KUEUE_SERVICE = re.compile(r"//kueue-webhook-service\.([a-z0-9-]{1,63})\.svc[:/]")
 # What the API server says of a pod that it refuses, and what that is in words
 REFUSALS = (
@@ -126,7 +128,9 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         text = f"The trial's Kueue queue `{stopped[1]}` is stopped or misconfigured."
         return evidence.found("queue-stopped", text, ADMIN, words, report_at=late)
     if too_much := _exceeds_quota(words):
-        fix = f"Request {fewer(evidence)}, or ask an admin for more quota."
+        resources = {resource for resource, _, _ in NEVER.findall(words)}
+        less = fewer(evidence) if GPU in resources else f"less {listed(sorted(resources))}"
+        fix = f"Request {less}, or ask an admin for more quota."
         return evidence.found("queue-too-small", too_much, fix, words)
     if no_quota := NO_QUOTA_FOR.search(words):
         text = f"The trial can't start: its Kueue queue has no quota for {no_quota[1]}."
@@ -250,11 +254,13 @@ def webhook_away(words: str, what: str = "every pod in this namespace") -> tuple
     text = f"The webhook `{hook[1]}` isn't responding, so Kubernetes rejects {what}."
     if not hook[1].endswith(".katib.kubeflow.org"):
         return text, "Ask an admin to restore the webhook; the pod then starts without further action."
-    return text, f"Ask an admin to restore Katib, such as by `{katib_restart('kubeflow')}`."
+    katib = KATIB_SERVICE.search(words)
+    restart = katib_restart(katib[1] if katib else "kubeflow")
+    return text, f"Ask an admin to restore Katib, such as by `{restart}`."
 
 
-def katib_restart(namespace: str) -> str:
-    """Return shell commands that start katib-controller again.
+def katib_restart(namespace: str, controller: str = "deployment") -> str:
+    """Return shell commands that start katib-controller, a `deployment` or a `statefulset`, again.
 
     Stock manifests label Katib's own namespace, too. While the label is there and no controller answers,
     the webhook rejects the pod of a new one.
@@ -263,11 +269,10 @@ def katib_restart(namespace: str) -> str:
         f"kubectl label namespace {namespace} {INJECTION_LABEL}",
         f"kubectl -n {namespace} rollout",
     )
-    deployment = "deployment katib-controller"
     steps = (
         f"{label}-",
-        f"{rollout} restart {deployment}",
-        f"{rollout} status {deployment}",
+        f"{rollout} restart {controller} katib-controller",
+        f"{rollout} status {controller} katib-controller",
         f"{label}=enabled",
     )
     return " && ".join(steps)

@@ -1,4 +1,6 @@
-"""Rules R6, R7, and R32: why the pod of a first trial can't be scheduled. Pure."""
+"""Why the pod of a first trial can't be scheduled (rules R6, R7, and R32): too large, full or tainted nodes,
+no GPUs, an autoscaler, an unbound PersistentVolumeClaim. Pure.
+"""
 
 import re
 from collections import Counter
@@ -130,7 +132,7 @@ def _fix(evidence: TrialEvidence, words: str, found: Counter[str]) -> str:
     tainted = f"{'Taint' if len(taints) == 1 else 'Taints'} {names} on {which}. " if taints else ""
     if main_reason(found) == VOLUME:
         return f"{tainted}Ask an admin to check the volume, such as its zone."
-    if main_reason(found) == TAINT and all(taint.startswith(PASSING_TAINTS) for taint in taints or ("",)):
+    if main_reason(found) == TAINT and all(map(PASSING_TAINTS.match, taints or [""])):
         return f"{tainted}Ask an admin to check these nodes."
     if main_reason(found) in {TAINT, LABELS}:
         admin = "Ask an admin to set `tolerations` or `nodes` under `trials:` in Sweepbot's configuration."

@@ -1,4 +1,6 @@
-"""Rules R8 to R12 and R26: why a first trial that has a node doesn't start training. Pure."""
+"""Why a first trial that has a node doesn't start training (rules R8 to R12, R23, and R26): mounts, network,
+devices, image pulls (by the kubelet's message), a missing command, a dead node. Pure.
+"""
 
 import re
 from datetime import timedelta

@@ -1,4 +1,5 @@
-"""An OCI registry: find, compose, and delete images. Layers stay in the registry.
+"""An OCI registry: find, compose, and delete images, with its token service, timeouts, and the texts of its
+errors, such as a host name that doesn't resolve. Layers stay in the registry.
 
 Hand-written on aiohttp: the Python clients that exist are synchronous, and push or pull whole images.
 """

@@ -1,4 +1,5 @@
-"""Logins at a cloud's registry by the identity that the cloud gives a pod, without a stored secret.
+"""Logins at a cloud's registry (ECR, ACR, Artifact Registry) by the identity that the cloud gives a pod,
+without a stored secret, renewed before they end.
 
 Each cloud's official library is imported only if REGISTRY_IDENTITY names the cloud. The image has them all;
 `pip install "sweepbot[aws]"` (azure, google) installs one.

@@ -1,4 +1,5 @@
-"""Branches and spaces of a repository, for menus that must respond within three seconds.
+"""Branches and spaces of a repository, with the descriptions of spaces, for menus that must respond within
+three seconds.
 
 A worker reads git for the work item `look: URL [BRANCH]`; menus read its result from Redis:
 

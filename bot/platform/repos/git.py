@@ -1,4 +1,5 @@
-"""Read repositories: resolve branches, read single files of a commit, and list commits.
+"""Read repositories: resolve branches and tags, or say that one doesn't exist; read single files of a commit,
+within a limit of size; list commits, and those between two.
 
 Of each repository there is a clone with what was read. It belongs to one process, and can be deleted at any
 time.

@@ -1,4 +1,5 @@
-"""Run the git CLI: within limits of memory, output, and time, and with credentials for their URL only.
+"""Run the git CLI: within limits of memory, output, and time, and with credentials for their URL only; word
+its failures, and tell which ones a retry can't fix.
 
 User and system configuration is ignored, nothing prompts, and only https and http are allowed.
 """

@@ -1,4 +1,5 @@
-"""Check the submodules of a repository with credentials, which Kaniko sends to every host in `.gitmodules`.
+"""Check `.gitmodules` of a repository with credentials, which Kaniko sends to every host there; refuse other
+hosts, too many submodules, and settings that aren't plain.
 
 All submodules, nested ones included, must be on the repository's own host.
 """

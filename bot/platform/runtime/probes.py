@@ -1,4 +1,4 @@
-"""Result /healthz (is this process alive?) and /readyz (are the services it needs reachable?).
+"""Answer /healthz (is this process alive?) and /readyz (are the services it needs reachable?).
 
 Checks run periodically in the background, so /readyz answers immediately even if a service hangs. A failure
 shows within the check's period plus `PROBE_TIMEOUT`; a recovery sooner.

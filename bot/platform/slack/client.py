@@ -1,4 +1,6 @@
-"""Call Slack's Web API: post, edit, and delete messages, upload files, and update views."""
+"""Call Slack's Web API: post, edit, and delete messages, upload files, or say why one can't be attached,
+update views, look up people, addresses, and user groups; which errors are retried; what waits in quiet hours.
+"""
 
 import asyncio
 import contextlib

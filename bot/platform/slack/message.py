@@ -1,4 +1,4 @@
-"""A Slack message: text and blocks."""
+"""A Slack message (text and blocks), and a file to upload."""
 
 import hashlib
 import json

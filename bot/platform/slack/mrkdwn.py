@@ -1,4 +1,6 @@
-"""Escape text for Slack mrkdwn, so that user input can't format, link, or mention."""
+"""Format text for Slack mrkdwn, so that user input can't format, link, or mention: code, links, mentions,
+local times, commits, findings with their fix, and cuts of long texts.
+"""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Rate limiter for Slack calls, shared by all workers through Redis.
+"""Rate limiter for Slack calls (posts by channel, edits by app), shared by all workers through Redis.
 
 Slack accepts about one message per second in a channel, shows "high volume of activity" above that, and
 accepts about 50 edits per minute from an app. A caller that must wait gets a reserved time and retries then.

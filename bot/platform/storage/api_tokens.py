@@ -1,4 +1,5 @@
-"""Store the personal tokens of the HTTP API in Redis: of each, only its SHA-256.
+"""Store the personal tokens of the HTTP API in Redis, of each only its SHA-256, the number of calls in a
+minute, and idempotency keys.
 
 api-token:<hash>     its owner, and the channel of what it starts     until it expires
 api-tokens:<user>    sorted set: hashes of the user's tokens by expiry

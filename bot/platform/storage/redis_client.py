@@ -1,4 +1,5 @@
-"""Redis clients whose calls can be cancelled at any moment, by a server's URL or through Sentinels.
+"""Connect to Redis, by a server's URL or through Sentinels, with calls that can be cancelled at any moment;
+refuse an invalid REDIS_URL or a cluster, and wait until it stores values.
 
     redis+sentinel://:PASSWORD@HOST:PORT,HOST:PORT/NAME/DATABASE
 

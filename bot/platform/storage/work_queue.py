@@ -1,4 +1,5 @@
-"""A work queue in Redis, modeled on client-go's workqueue.
+"""A work queue in Redis, modeled on client-go's workqueue: leases, delays, retries of failed items, and the
+quarantine of items that kill their workers.
 
 An item (a sweep, or a job of another kind) is absent, ready, delayed, running, or running and dirty. However
 often it is added, it is in the queue once, and one worker at a time runs it. An item that is added while it

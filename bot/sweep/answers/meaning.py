@@ -1,4 +1,6 @@
-"""Say which command a sentence means, with which options, for whoever said it. Pure."""
+"""Say which command a sentence means, with which sweep, branch, space, and options, or that it is chat,
+without its struck-through parts; refuse to change what a running sweep keeps, such as `gpus=`. Pure.
+"""
 
 import re
 from collections.abc import Container, Mapping, Sequence

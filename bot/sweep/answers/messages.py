@@ -1,4 +1,5 @@
-"""Build replies to questions about sweeps: list, status, results, logs, and active trials. Pure.
+"""Build the replies of `/sweep list`, `status` with its history, `results`, and `logs`, and the modal of
+active trials with their Cancel buttons. Pure.
 
 Slack accepts 13,000 characters in a message's blocks and 100 rows in its table; the rest goes into a file.
 """

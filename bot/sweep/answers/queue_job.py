@@ -69,15 +69,21 @@ def _lines(view: QueueView, owners: Mapping[str, str], policy: QueuePolicy) -> l
     running = [w for w in view.workloads if w.admitted and not w.finished]
     held = [w for w in view.workloads if w.waiting and not w.active]
     waiting = _ordered(view)
+    starting = [w for w in view.workloads if w.waiting and w.active and w.reserved]
+    apart = replace(view, order=None)
     gpus = counted(sum(w.gpus for w in running), "GPU")
     borrowed = f", {view.borrowed} of them borrowed" if view.borrowed else ""
-    counts = f"{len(running)} running ({gpus}{borrowed}), {len(waiting)} waiting"
+    counts = f"{len(running)} running ({gpus}{borrowed}), {len(starting) + len(waiting)} waiting"
     place = f"{code(view.namespace)}{f' of cluster {code(view.cluster)}' if view.cluster else ''}"
     head = f"*Queue {code(view.name)}* in {place}: {counts}"
     return [
         head,
+        *(
+            f"{_who(entry, owners, policy)}: {plain(printable(why_waiting(entry.workload)))}"
+            for entry in _merged(starting, apart)
+        ),
         *(_line(entry, owners, policy) for entry in _merged(waiting, view)),
-        *(f"Held: {_who(entry, owners, policy)}" for entry in _merged(held, replace(view, order=None))),
+        *(f"Held: {_who(entry, owners, policy)}" for entry in _merged(held, apart)),
     ]
 
 

@@ -1,7 +1,8 @@
-"""Answer questions about one sweep from a worker: reading the cluster takes longer than Slack's 3 seconds.
+"""Answer `/sweep status`, `logs`, `results`, `curves`, `show`, and `compare`, in the thread or privately,
+with files; start the sweeps of `rerun`, `promote`, and `bisect`.
 
-Questions from the sweep's thread are answered there, visible to all; others privately, with files sent by
-direct message.
+A worker answers: reading the cluster takes longer than Slack's 3 seconds. Questions from the sweep's thread
+are answered there, visible to all; others privately, with files sent by direct message.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""Answer commands on a sweep whose record is gone, from its stored results, or too new to be read."""
+"""Answer commands on a sweep whose record was deleted, from its stored results, or whose record is of a newer
+Sweepbot, as after a downgrade.
+"""
 
 import asyncio
 import logging

@@ -1,4 +1,6 @@
-"""Read the log that a question about a sweep is about: a trial's, or before the trials, the build's."""
+"""Read the log for `/sweep logs`: of the named trial, else of the one to look at first, with those of all its
+workers; before the trials, the build's.
+"""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""Split a Dockerfile into two images, the layers below the code and the code, where that is safe. Pure.
+"""Split a Dockerfile into two images, the layers below the code and the code, where that is safe, or say why
+it isn't. Pure.
 
 The result must equal an unsplit build, so anything unclear means no split: one stage; one `COPY .` after all
 RUNs; nothing before it that changes ownership, or reads files that it doesn't name. Hand-written, because the

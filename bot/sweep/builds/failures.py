@@ -1,4 +1,5 @@
-"""Explain why a build failed, from Kaniko's log, the exit code of its pod, and the status of its Job. Pure.
+"""Explain why a build failed, and its fix (memory, disk, registry, base image, git, certificates, pip, uv,
+Conda), from Kaniko's log, its pod's exit code, and its Job's status. Pure.
 
 The messages matched are those of osscontainertools/kaniko v1.28.3 (go-git for the context, ggcr for
 registries), pip, uv, and the kernel.

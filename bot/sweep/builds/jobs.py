@@ -1,4 +1,5 @@
-"""Turn a recipe into build Jobs, and name the images that they push. Pure.
+"""Turn a recipe into build Jobs: the names and tags of their images, and which Secrets, CA, and submodules
+they get. Pure.
 
 sweepbot/<project>:<commit>-<key>         the image that trials run
 sweepbot/<project>:code-<commit>-<key>    the code of a commit

@@ -1,8 +1,8 @@
-"""Record which images Sweepbot made.
+"""Record the digest of each image that Sweepbot made: trials run only these, because anyone who can push can
+move a tag.
 
-Trials run only these, by digest, because anyone who can push can move a tag. A digest is recorded when the
-build Job has finished with exit code 0, or when Sweepbot has composed the image: one ConfigMap per image,
-which no build and no trial can write to.
+A digest is recorded when the build Job has finished with exit code 0, or when Sweepbot has composed the
+image: one ConfigMap per image, which no build and no trial can write to.
 """
 
 from bot.platform.clients import Clients

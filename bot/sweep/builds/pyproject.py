@@ -1,4 +1,6 @@
-"""Read pyproject.toml and other untrusted TOML: dependencies, and whether to install the repository. Pure."""
+"""Read pyproject.toml, within limits for any untrusted TOML: its dependencies, and why a repository must be
+installed to work, also by setup.py and setup.cfg. Pure.
+"""
 
 import re
 import tomllib

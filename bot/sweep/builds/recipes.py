@@ -1,4 +1,5 @@
-"""Choose how to build a repository's image from the files it has. Pure.
+"""Choose how to build a repository's image from the files it has, and write its Dockerfiles, with uv or
+micromamba; refuse one without such files, or with an outdated uv.lock. Pure.
 
     Dockerfile        unchanged, in one Job, with Kaniko's cache; split in two if the image stays the same
     uv.lock           dependencies and code separately: two parallel Jobs, composed by the registry's API

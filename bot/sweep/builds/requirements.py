@@ -1,7 +1,9 @@
-"""Requirements (PEP 508, read by `packaging`), requirements files, and environment.yml of Conda. Pure.
+"""Read requirements files and Conda's environment.yml: files that they include, lines that need the
+repository, and ML frameworks, such as torch, for a layer of their own. Pure.
 
-Requirements files are pip's own format: lines of requirements, options, paths, and references to other files.
-pip has no public reader for it, so that part is hand-written, as far as a recipe needs it.
+Requirements files are pip's own format: lines of requirements (PEP 508, read by `packaging`), options, paths,
+and references to other files. pip has no public reader for it, so that part is hand-written, as far as a
+recipe needs it.
 """
 
 import posixpath

@@ -1,4 +1,6 @@
-"""The files of a commit that decide how its image is built."""
+"""Read the files of a commit that decide how its image is built; refuse a missing Dockerfile, several
+requirements files without a requirements.txt, or too many included ones.
+"""
 
 import contextlib
 from pathlib import PurePosixPath

@@ -1,7 +1,8 @@
-"""Settings made in Slack: channel settings, team choices, and user groups. Pure.
+"""Settings made in Slack (channels, chosen teams, user groups, `/sweep me`): how they are stored, and merged
+into the configuration file, and which team an email address is in. Pure.
 
 Stored in the ConfigMap `sweepbot-setup`, one entry per channel, person, and group, and one for a person's own
-settings, and merged into the configuration.
+settings.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""Store settings made in Slack: in a ConfigMap, which survives a loss of Redis; in Redis for the handlers.
+"""Store settings made in Slack, in a ConfigMap, which survives a loss of Redis, and in Redis for the
+handlers; greet new users, and confirm a chosen team.
 
 setup              the entries of the ConfigMap, as a worker last read them
 greeting:<user>    a new user is being greeted; ten minutes

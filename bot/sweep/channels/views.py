@@ -1,4 +1,6 @@
-"""Views of /sweep setup and the greeting of a new user. Pure."""
+"""The form of /sweep setup with its time zones, what it answers, and the greeting of a new user with its menu
+of teams. Pure.
+"""
 
 from functools import cache
 from typing import Any

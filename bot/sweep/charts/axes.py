@@ -1,4 +1,6 @@
-"""Scales, ranges, and styles of a sweep's picture, which hold for any value and any name. Pure."""
+"""Axes of a sweep's picture, for any value and any name: log scales, ranges that one diverged trial doesn't
+flatten, ticks, cut names, legends. Pure.
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""Draw several sweeps in one picture, readable on a phone and by the color-blind.
+"""Draw the picture of `/sweep compare`, with its alternative text, readable on a phone and by the
+color-blind.
 
 Above, the best value so far; below, the learning curve of each sweep's best trial, if any is stored.
 """

@@ -1,4 +1,6 @@
-"""Draw the learning curves of a sweep's trials, readable on a phone and by the color-blind."""
+"""Draw learning curves, as `/sweep curves` shows them, with legend and alternative text, readable on a phone
+and by the color-blind.
+"""
 
 import math
 from collections.abc import Mapping, Sequence

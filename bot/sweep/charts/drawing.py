@@ -1,4 +1,6 @@
-"""Have pictures drawn beside the event loop, one at a time, while sweeps continue."""
+"""Have pictures drawn in processes of their own, one at a time, with secrets masked and a limit of time,
+while sweeps continue.
+"""
 
 import asyncio
 import logging

@@ -1,6 +1,8 @@
-"""Draw an ended sweep: one picture, readable on a phone and by the color-blind. Takes seconds of CPU.
+"""Draw the picture of an ended sweep, and word its alternative text: trials in their order, Pareto front,
+curves, each parameter, importances, seeds. Takes seconds of CPU.
 
-`draw` runs it in its own process. Okabe and Ito's palette and cividis also differ in lightness.
+`draw` runs it in its own process. It is readable on a phone and by the color-blind: Okabe and Ito's palette
+and cividis also differ in lightness.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""Decide how a sweep's record changes with what was observed. Pure.
+"""Decide a sweep's next record from what was observed: phase by phase, its cancel and its end, and when it is
+reconciled again. Pure.
 
     received -> opening -> building -> pending -> running -> stopping -> succeeded | failed | cancelled
         \\           \\                                        /

@@ -1,4 +1,6 @@
-"""Apply users' commands to an active sweep, or deny them by permission or state. Pure."""
+"""Apply users' commands to a sweep (here cancel, drain, and cancelling a trial), or deny them by permission
+or state; ignore a second click. Pure.
+"""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

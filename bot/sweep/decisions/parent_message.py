@@ -1,4 +1,5 @@
-"""Build the parent message of a sweep: its current state, and the buttons. Pure.
+"""Build the parent message of a sweep: names of phases, cause, bar and counts of trials, best result, links,
+and the buttons, such as Rerun with its question. Pure.
 
 Notifications and screen readers use the plain `text`; Slack shows the blocks.
 """

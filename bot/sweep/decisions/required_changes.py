@@ -79,6 +79,8 @@ def _steered(sweep: SweepRecord, plan: SweepPlan, seen: Observation, now: dateti
         return (engine.drain(plan, experiment, now),)
     steers = (each.steer(sweep, plan, experiment, seen, now) for each in FEATURES if each.steer)
     patch = next((patch for patch in steers if patch), None) or _more_trials(sweep, plan, experiment)
+    if patch is None and not seen.cached:  # caches keep few labels
+        patch = engine.relabeled(plan, experiment)
     return (patch,) if patch else ()
 
 

@@ -1,4 +1,6 @@
-"""The preview of a sweep: the second step of the form. Pure."""
+"""The preview of a sweep, the form's second step, and its facts as the API and `sweepbot plan` show them:
+trials, peak GPUs, GPU-hours, cost, budget, approval, place, notes. Pure.
+"""
 
 import json
 

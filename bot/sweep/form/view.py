@@ -1,4 +1,5 @@
-"""The launch form: convert a draft to a view, and a view's state to a draft. Pure.
+"""The launch form: its fields, fixed menus, and buttons, the errors below them, and how a draft becomes a
+view, and a submitted view a request. Pure.
 
 Values are keyed by the options of the command and read by the same readers.
 """

@@ -1,4 +1,6 @@
-"""Resolve a sweep's budget to GPU-hours, at the price that the bill uses. Pure."""
+"""Resolve `budget=` to GPU-hours, at the highest price of the GPUs that the trials can get, or refuse it,
+such as without GPUs or a price. Pure.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""Whether a sweep's trials fit any machine of the cluster, and the largest that do. Pure.
+"""Refuse a sweep whose trials fit no machine or pool of the cluster, and name what fits; write what trials
+and profiles request. Pure.
 
 Only the size of an empty machine counts: whether it is free now is for the scheduler and the queue.
 """

@@ -1,4 +1,6 @@
-"""Rank the clusters that can run a sweep: free GPUs, price, what waits there, and then their order. Pure."""
+"""Rank the clusters that can run a sweep: free GPUs, price, what waits there, and then their order; word the
+choice, or that none can run it. Pure.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

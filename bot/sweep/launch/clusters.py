@@ -1,4 +1,5 @@
-"""Find the cluster of a new sweep: look at each that the configuration allows, and choose one.
+"""Read what each cluster offers a new sweep: free GPUs, prices, queue, or why it can't run there (team,
+registry, profile, no answer, no Training Operator); `cluster_choice` chooses.
 
 What fits no machine there, or can't run several nodes as configured, is refused before anything is built.
 """

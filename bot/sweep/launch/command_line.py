@@ -1,4 +1,6 @@
-"""Parse the text after /sweep into a SweepRequest. Pure."""
+"""Parse the text after /sweep into a SweepRequest, or change a rerun's: options that are missing, or rule
+each other out, such as `seeds=` and `space=`. Pure.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace

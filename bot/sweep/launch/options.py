@@ -1,4 +1,6 @@
-"""The options of a new sweep: types, help, and fields of the form. Pure."""
+"""The options of a new sweep: how each is written (`max_hours=2h`), limits, help, fields of the form, and the
+words that mean it in a sentence. Pure.
+"""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""Plan a sweep: from a request, a space, and a commit to all Kubernetes manifests. Pure."""
+"""Plan a sweep's builds and Katib experiment, with labels, variables, and appended flags; refuse commands
+that flags can't follow, and early stopping without live values. Pure.
+"""
 
 import json
 import re

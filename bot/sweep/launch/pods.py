@@ -1,4 +1,6 @@
-"""Decide on the pods of a sweep: its profile, its team's machines, and what its space adds. Pure."""
+"""Decide on the pods of a sweep: profile, team's machines, namespace, volumes, Secrets, variables, directory
+for outputs; refuse those that the configuration doesn't allow. Pure.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,4 +1,6 @@
-"""Promote a search's best parameters: run them with several seeds, on the commit of the search. Pure."""
+"""Promote a search's best parameters (`/sweep promote`): run them with several seeds, on the commit of the
+search, or say why they can't be. Pure.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Decide the queue and the priority of a sweep's trials. Pure."""
+"""Decide the queue and the priority of a sweep's trials, or refuse them; without a queue, trials of several
+nodes run one at a time. Pure.
+"""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,6 @@
-"""Resolve a request to an order: its commit, its space, and the files that its build needs."""
+"""Resolve a request to an order: its commit, its space (also of `seeds=`), its gate, and its build's files;
+refuse a missing space file or a force-pushed branch.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

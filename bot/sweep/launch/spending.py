@@ -1,4 +1,5 @@
-"""What the sweeps of a person, a team, or a token use in a month, and whether another one fits.
+"""What the sweeps of a person, a team, or a token use in a month, the forecast of another one, and why it
+exceeds a budget.
 
 Ended sweeps count with what they used, in the month in which they ended, and all others with their forecast.
 A sweep that waits for approval doesn't count.

@@ -1,4 +1,6 @@
-"""A sweep before its experiment: received, and building its image. Pure."""
+"""A sweep before its experiment: accept the plan or refuse the request; follow builds that run, wait, fail,
+or are reused; compose their images. Pure.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Text about the results of a sweep over seeds: mean, deviation, values, and seeds without a result. Pure."""
+"""Text about the results of a sweep over seeds: mean, deviation, values, seeds without a result, and whether
+they confirm a promoted trial. Pure.
+"""
 
 from bot.core.record import SweepRecord
 from bot.core.request import Promotion

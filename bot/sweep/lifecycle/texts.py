@@ -1,4 +1,6 @@
-"""The events of a plain sweep, with their texts. Pure."""
+"""The texts of a plain sweep in its thread: refusal, steps and failure of its build, notes on its space,
+cancelled trials, drain, time limit, and the end. Pure.
+"""
 
 import re
 from collections.abc import Sequence

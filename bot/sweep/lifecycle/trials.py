@@ -1,4 +1,6 @@
-"""A sweep whose experiment is submitted: its trials, until all GPUs are free again. Pure."""
+"""A sweep whose experiment is submitted: first trial, `max_hours`, stopped trials and those without metrics,
+why it ended, until all GPUs are free again. Pure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Report errors that prevent a sweep from being processed, and their end. Pure."""
+"""Report what keeps a sweep from being processed, and its end: errors, outages of git or a registry,
+quarantine, a cluster that doesn't answer, Redis' lost data. Pure.
+"""
 
 from dataclasses import replace
 from datetime import datetime

@@ -41,14 +41,22 @@ async def list_trials(sweep: SweepRecord, plan: SweepPlan, reader: Reader) -> tu
     return read_trials(plan, await reader.list(TRIAL, ref.namespace, labels=labels))
 
 
+async def list_unlabelled(plan: SweepPlan, cluster: KubernetesClient) -> tuple[Trial, ...]:
+    """Return the experiment's trials that lost the sweep's label, or never had it, as it did."""
+    ref = plan.experiment_ref
+    found = await cluster.list(TRIAL, ref.namespace, labels=f"{EXPERIMENT_LABEL}={ref.name}")
+    return read_trials(plan, [each for each in found if SWEEP_LABEL not in each["metadata"]["labels"]])
+
+
 def read_trials(plan: SweepPlan, found: Manifests) -> tuple[Trial, ...]:
     words = {value: label for label, value in plan.branch_values.items()}
     return read_each(status.read_trial, found, plan.space.strategies, words)
 
 
-def running_trials(experiment: Experiment) -> set[str]:
-    """Return the names of the trials that the engine counts as active; none of those that a cache has."""
-    return set(experiment.raw.get("status", {}).get("runningTrialList") or ())
+def named_trials(experiment: Experiment) -> set[str]:
+    """Return the names of the trials that the engine knows, in any state; none of those that a cache has."""
+    lists = experiment.raw.get("status", {}).items()
+    return {name for key, names in lists if key.endswith("TrialList") for name in names}
 
 
 async def find_search(plan: SweepPlan, reader: Reader) -> SearchService | None:
@@ -110,6 +118,14 @@ def more_trials(plan: SweepPlan, experiment: Experiment) -> Patch:
     space = plan.space
     counts = {"total": space.max_trials, "parallel": space.parallel, "max_failed": space.max_failed}
     return Patch(ref=plan.experiment_ref, body=patches.more_trials(experiment.raw, **counts))
+
+
+def relabeled(plan: SweepPlan, experiment: Experiment) -> Patch | None:
+    """Restore labels that someone removed; Katib copies them to new trials. None if all are there."""
+    found, wanted = experiment.raw["metadata"].get("labels") or {}, plan.experiment["metadata"]["labels"]
+    lost = {label: value for label, value in wanted.items() if label not in found}
+    body = {"metadata": {"labels": lost}}
+    return Patch(ref=plan.experiment_ref, body=body, optional=True) if lost else None
 
 
 def limit(

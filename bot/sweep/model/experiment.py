@@ -1,4 +1,4 @@
-"""What an experiment's counts and end mean for its sweep. Pure."""
+"""What an experiment's counts and end mean for its sweep, and how long it can be extended. Pure."""
 
 from datetime import timedelta
 

@@ -1,4 +1,6 @@
-"""Check the permission and the limits on GPUs when a sweep that didn't count toward them runs again. Pure."""
+"""Check the permission and the limits on GPUs when a sweep that didn't count toward them runs again: resumed,
+or extended. Pure.
+"""
 
 from bot.core.commands import Command
 from bot.core.record import SweepRecord

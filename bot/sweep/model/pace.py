@@ -1,4 +1,6 @@
-"""Make the engine follow a paced sweep: `parallel_now` trials at once, and `trials_now` in total. Pure."""
+"""Make the engine follow a paced sweep (`parallel=auto`, `budget=`): `parallel_now` trials at once, and
+`trials_now` in total. Pure.
+"""
 
 from datetime import datetime
 

@@ -1,4 +1,6 @@
-"""Parts of texts that the plain sweep and its features share. Pure."""
+"""Parts of texts that the plain sweep and its features share: mentions of the owner (`notify=`), names as
+links, best results, and the buttons Cancel sweep and Continue. Pure.
+"""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,6 @@
-"""Answer a question of the HTTP API: the job of one work item."""
+"""Answer what the HTTP API asks a worker: results, logs, a plan, a comparison, or a space's history, or an
+error with its status.
+"""
 
 import asyncio
 import logging

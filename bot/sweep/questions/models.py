@@ -1,4 +1,6 @@
-"""What workers answer, as the HTTP API's JSON: its schemas are made from these classes."""
+"""The fields of what workers answer to the HTTP API (results, logs, plans, comparisons, history), from which
+its schemas are made.
+"""
 
 from datetime import datetime
 

@@ -1,4 +1,5 @@
-"""Find the commit that broke a trial: one sweep of one trial after another, each on the middle commit.
+"""Find the commit that broke a trial (`/sweep bisect`): one sweep of one trial after another, each on the
+middle commit; its answers and refusals.
 
 A step is a sweep like any other, with a thread of its own; its request says what it is a step of. At its end,
 the job of a work item starts the next one, or answers in the thread of the sweep that was bisected.

@@ -1,4 +1,6 @@
-"""Compare ended sweeps on request, even if only their stored results remain."""
+"""Answer `/sweep compare` and the API from stored results and git, and refuse sweeps without results (text:
+`results/comparison.py`; picture: `charts/comparison.py`).
+"""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,4 +1,6 @@
-"""Draw a sweep's learning curves for a person who asked for them."""
+"""Answer `/sweep curves` from TensorBoard files or MLflow: which curves, other metrics that are logged, or
+why there are none (picture: `charts/curves.py`).
+"""
 
 from collections.abc import Collection
 from contextlib import suppress

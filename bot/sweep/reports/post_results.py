@@ -1,4 +1,6 @@
-"""Post an ended sweep's results into its thread: the end with the best trials, then picture and files."""
+"""Post an ended sweep's results into its thread: the end with the table of the best trials, then the picture,
+results.csv, and best.yaml, with the command in its head.
+"""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,6 @@
-"""The last pictures and videos of one trial, from the log of its reader (`reader/pictures.py`)."""
+"""The last pictures and videos of one trial (`/sweep show`), from the log of its reader
+(`reader/pictures.py`), or why there are none.
+"""
 
 import asyncio
 import binascii

@@ -1,1 +1,3 @@
-"""Trial results: MLflow experiments, live values, and the results that are stored when a sweep ends."""
+"""Trial results: MLflow's experiments and runs, live values, what is stored when a sweep ends, and its texts,
+tables, and files.
+"""

@@ -1,4 +1,6 @@
-"""Build an ended sweep's results from Katib's trials, their pods, and the GPU measurements. Pure."""
+"""Build an ended sweep's results from Katib's trials, their pods, and the GPU measurements: times, GPU-hours,
+cost, and utilization of each trial. Pure.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

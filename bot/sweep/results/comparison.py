@@ -1,4 +1,6 @@
-"""Compare ended sweeps: their commits, spaces, best results, and cost. Pure."""
+"""Write the text of `/sweep compare`: best results, GPU-hours, cost, the commits between, and how the spaces
+differ. Pure.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

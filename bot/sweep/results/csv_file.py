@@ -1,4 +1,5 @@
-"""Write an ended sweep's trials as CSV or JSON, for spreadsheets and notebooks. Pure.
+"""Write a sweep's trials as CSV (results.csv) or JSON, for spreadsheets and notebooks: columns, order, and
+the statistics of seeds. Pure.
 
 Numbers have every digit; unknown values are empty. A parameter or metric named like another column gets the
 prefix that MLflow uses, `params.` or `metrics.`.

@@ -1,4 +1,6 @@
-"""Create the MLflow experiment of a sweep before its first run."""
+"""Create the MLflow experiment of a sweep before its first run, with its tags and description, and find the
+URL of its runs.
+"""
 
 import asyncio
 import logging

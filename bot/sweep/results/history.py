@@ -1,4 +1,6 @@
-"""The best results of one space over the weeks, who found them, and with which commit. Pure."""
+"""Write the text and table of `/sweep history`: the best results of one space by week, who found them, and
+with which commit. Pure.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,5 @@
-"""Compare the two best branches of a sweep by their pairs: the same setting and seed on both. Pure.
+"""Compare the two best branches of a sweep by their pairs, the same setting and seed on both, and word
+whether one is better. Pure.
 
 The branch of the best trial says little: with the noise between seeds, it is often the luckiest one's. A
 claim needs a bootstrap interval of the differences without 0 in it. `python -m bench branches` measures how

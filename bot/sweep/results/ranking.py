@@ -1,4 +1,5 @@
-"""Rank trials by their objective: the only rule for the best trial in messages, tables, and files. Pure.
+"""Rank trials by their objective: the only rule for the best trial in messages, tables, and files; and find
+the Pareto front of several objectives. Pure.
 
 Also numbers that plots and statistics can subtract without an overflow.
 """

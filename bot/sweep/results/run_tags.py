@@ -1,4 +1,5 @@
-"""Tags that name a trial's MLflow runs and record their origin. Pure.
+"""Tags that name a trial's MLflow runs and record their origin (`sweepbot.sweep`, `sweepbot.commit`, owner,
+team, thread), by MLFLOW_RUN_CONTEXT. Pure.
 
 MLflow sets the JSON object in MLFLOW_RUN_CONTEXT as tags of each run that `mlflow.start_run`, an autologger,
 or Lightning's logger creates (mlflow/tracking/context/system_environment_context.py), so training code needs

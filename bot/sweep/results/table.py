@@ -1,4 +1,5 @@
-"""Build Slack tables of trials. Pure.
+"""Build Slack tables of trials, with their headings: the best ones at a sweep's end, the Pareto front, pairs
+of branches; how many rows and columns. Pure.
 
 Slack accepts 20 columns and 10,000 characters in a message's table, and rejects an empty cell.
 """

@@ -1,4 +1,5 @@
-"""Determine which changes give each trial of an ended sweep one complete MLflow run. Pure.
+"""Determine which changes give each trial of an ended sweep one complete MLflow run: which run is its main
+one, and its parameters, metrics, tags, and status. Pure.
 
 Training code can log no run, one, several, or nested ones. If it crashes, its run is FINISHED, because MLflow
 ends it when Python exits; if it is killed, its run stays RUNNING.

@@ -1,4 +1,4 @@
-"""Find the earlier sweep whose best points a new search tries first (`from=`).
+"""Find the earlier sweep whose best points a new search tries first (`from=`), or say why it can't be used.
 
 Only the points are handed over, best first: the values of another commit, or of other data, don't compare.
 GPUs, image, and data of the two sweeps aren't compared.

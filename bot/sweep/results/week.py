@@ -1,4 +1,6 @@
-"""The page of a week: sweeps, GPU-hours, cost, and the best improvements of spaces. Pure."""
+"""The page of a week, which a digest posts: ended sweeps, GPU-hours, cost, and the best improvements of
+spaces. Pure.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,5 @@
-"""Katib's search algorithms: their settings and their restrictions on a space. Pure.
+"""Search algorithms of a space (`algorithm:`): settings, what each can't search, why hyperband and others are
+refused, and which one `auto` is. Pure.
 
 Katib accepts any space with any algorithm. What an algorithm doesn't support is ignored without an error, or
 the sweep waits forever. The restrictions here come from the source of Katib's suggestion services

@@ -1,4 +1,6 @@
-"""Describe a space: what it would try, and its space file, or the one of its best trial. Pure."""
+"""Describe a space, as `sweepbot space` shows it: trials, GPU-hours, parameters, an example; write its space
+file, or best.yaml of its best trial. Pure.
+"""
 
 import math
 import re

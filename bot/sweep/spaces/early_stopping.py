@@ -1,4 +1,6 @@
-"""Read early stopping: Sweepbot's asha and median, and Katib's medianstop where a space supports it. Pure."""
+"""Read `early_stopping:` of a space: Sweepbot's asha and median, their settings and defaults, and Katib's
+medianstop where a space supports it. Pure.
+"""
 
 import shlex
 from dataclasses import dataclass

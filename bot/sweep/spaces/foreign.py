@@ -1,4 +1,6 @@
-"""Recognize sweep files of other tools, and build the space's values from theirs, with their lines. Pure."""
+"""Recognize sweep files of other tools (W&B, Katib), and build the space's values from theirs, with their
+lines. Pure.
+"""
 
 import math
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Convert a Katib Experiment, or its spec alone, to a space. Pure.
+"""Convert a Katib Experiment, or its spec alone, to a space, with notes on what isn't used. Pure.
 
 Katib's own manifest quotes all numbers; the files of Astera's Launch are the spec without `kind`, unquoted.
 """

@@ -1,4 +1,6 @@
-"""Read what a space optimizes, and where its training writes the metrics. Pure."""
+"""Read `objective:` and `metrics:` of a space: names, goals, strategies, target, sources, paths; and which
+lines of an output Katib reads as metrics. Pure.
+"""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,6 @@
-"""Read the parameters of a space: ranges, lists of values, fixed values, and nested names. Pure."""
+"""Read `parameters:` of a space: ranges, lists of values, fixed values, nested names, and conditions (`if:`);
+refuse names and values that can't be passed. Pure.
+"""
 
 import math
 import re

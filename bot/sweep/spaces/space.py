@@ -1,4 +1,5 @@
-"""Read a space file. Pure.
+"""Read a whole space file with the command's options over it: all errors together, keys that rule each other
+out, and the largest grid. Pure.
 
 All rules of Katib are checked here, before a build: its webhook would reject them late, and what
 only its suggestion service or metrics collector rejects leaves a sweep hanging without an error.

@@ -1,4 +1,4 @@
-"""The keys of a space file. Pure."""
+"""The keys of a space file: type, default, and meaning of each, and where a misplaced one belongs. Pure."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar

@@ -1,4 +1,6 @@
-"""`trials:` of a space file: how many there are, and how long they can take. Pure."""
+"""`trials:` of a space file: how many there are, run in parallel, and can fail, with defaults and the
+cluster's limits, and how long they can take. Pure.
+"""
 
 from dataclasses import dataclass, replace
 from functools import partial

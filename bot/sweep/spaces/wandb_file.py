@@ -1,4 +1,4 @@
-"""Convert a Weights & Biases sweep file to a space. Pure.
+"""Convert a Weights & Biases sweep file to a space, with notes on what isn't used. Pure.
 
 Source: wandb/sweeps, src/sweeps/config/schema.json; wandb/sdk/launch/sweeps/utils.py for the command.
 """

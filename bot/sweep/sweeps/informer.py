@@ -1,4 +1,5 @@
-"""Keep each worker's caches of the cluster current by watches, and wake sweeps when they change.
+"""Keep each worker's caches of all clusters current by watches, wake sweeps when they change, and resync all;
+show probes whether the watches get answers.
 
 Every worker watches. One of them, under a lease, wakes sweeps and runs the resync; the others wake what it
 misses (`bot.sweep.sweeps.wakes`). If a worker reconciles a sweep before its own caches show a change, it

@@ -1,4 +1,5 @@
-"""Open a sweep's thread, post its outbox there, and update the messages about the first trials and the sweep.
+"""Open a sweep's thread, post its outbox there or directly to people, and edit its messages, with pauses in
+between; refuse a sweep whose channel Sweepbot can't post in.
 
 Each is removed from the outbox, or recorded as shown, only after Slack has accepted it. If Slack's rate limit
 is reached, the rest waits for a reconcile `pause` later.

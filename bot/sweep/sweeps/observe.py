@@ -147,7 +147,7 @@ async def _unlabelled(
     jobs: Manifests,
     pods: Manifests,
 ) -> tuple[tuple[Trial, ...], Manifests]:
-    """Return active trials and Jobs that others name, but that lost the sweep's label.
+    """Return the trials, and the active Jobs that others name, that lost the sweep's label.
 
     They hold GPUs, and Katib creates the deleted Job of a trial again until the trial is stopped.
     """
@@ -156,15 +156,16 @@ async def _unlabelled(
     of_pods = {pod.job for pod in read_once(_read_pods, pods, jobs) if not (pod.finished or pod.deleted)}
     active = {job.name for job in read_each(read_job, jobs) if job.state is JobState.ACTIVE} | of_pods
     active = {name for name in active if name.startswith(f"{ref.name}-")}  # not of an earlier attempt
-    active |= engine.running_trials(experiment)
-
-    async def named(kind: str, names: set[str]) -> Manifests:
-        found = [clients.trials.list(kind, ref.namespace, fields=f"metadata.name={name}") for name in names]
-        return [obj for each in await asyncio.gather(*found) for obj in each]
-
-    lost = engine.read_trials(plan_, await named(engine.TRIAL, active - {trial.name for trial in trials}))
+    named = active | engine.named_trials(experiment)
+    lost: tuple[Trial, ...] = ()
+    if named - {trial.name for trial in trials}:
+        lost = await engine.list_unlabelled(plan_, clients.trials)
     live = {trial.name for trial in (*trials, *lost) if trial.state is TrialState.LIVE}
-    return lost, await named(plan_.trial_kind.kind, (active | live) - known)
+    found = [
+        clients.trials.list(plan_.trial_kind.kind, ref.namespace, fields=f"metadata.name={name}")
+        for name in (active | live) - known
+    ]
+    return lost, [job for each in await asyncio.gather(*found) for job in each]
 
 
 def _read_pods(found: Manifests, jobs: Manifests) -> tuple[Pod, ...]:

@@ -1,4 +1,6 @@
-"""Observe the builds of one sweep in the cluster and the registry, with as few calls as possible."""
+"""Observe the builds of one sweep in the cluster and the registry, with as few calls as possible; pin a
+prebuilt image by digest (`image=`), or refuse it.
+"""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,5 @@
-"""Delete what ended sweeps leave in the cluster; their runs stay in MLflow.
+"""Delete what ended sweeps leave in the cluster: suggestion services, and after SWEEP_DAYS experiments with
+their pods and logs; their runs stay in MLflow.
 
 Katib keeps the pods of finished trials for their logs, and the suggestion service (one pod without a GPU) of
 every experiment that could continue. Without this, both would pile up.

@@ -1,4 +1,6 @@
-"""Decide which errors of other systems a sweep's owner sees while reconciles are retried."""
+"""Decide when a sweep's owner sees errors of other systems that are retried (git, a registry, the cluster),
+their words, and after how long a new sweep is refused.
+"""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

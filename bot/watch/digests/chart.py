@@ -1,4 +1,6 @@
-"""Draw the day's GPUs as a stacked bar chart, readable on a phone and by the color-blind."""
+"""Draw a digest's chart, the day's GPUs as stacked bars, and word its alternative text, readable on a phone
+and by the color-blind.
+"""
 
 from typing import Any
 

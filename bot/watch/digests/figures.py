@@ -1,4 +1,5 @@
-"""Sum up a day of GPU use, and compare it with the week before. Pure.
+"""Sum up a day of GPU use for its digest (teams, people, the most idle and underused, costs, hours of the
+chart), and compare it with the week before. Pure.
 
 Used is time weighted by utilization, idle is full half-hours with no activity, unknown is allocated time
 without metrics. The rest of the allocated time is pauses: data loading, checkpoints, starts, and stops. A

@@ -1,4 +1,5 @@
-"""Build the digest's one channel message. Pure.
+"""Build the digest's one channel message: headline, sums, table, the most idle with their buttons, waiting
+and free GPUs, definitions, and prices. Pure.
 
 People appear by display name and are never mentioned, so a digest notifies no one.
 """

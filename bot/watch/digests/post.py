@@ -1,8 +1,10 @@
-"""Post digests: the job of the queue item with the key `CHANNEL DAY`, one per day and channel.
+"""Post digests, with chart, details, and the week's page; correct one when late metrics arrive; tell the
+admin channel why one can't be posted.
 
-The progress of each channel's last digest is in the ConfigMap `sweepbot-digests`, which survives the loss of
-Redis and is written with optimistic locking. Each attempt to post is saved first, so a worker that crashes
-then leaves at most one duplicate. Attempts that failed for certain don't count; the queue retries them.
+Each is the job of one queue item, with the key `CHANNEL DAY`. The progress of each channel's last digest is
+in the ConfigMap `sweepbot-digests`, which survives the loss of Redis and is written with optimistic locking.
+Each attempt to post is saved first, so a worker that crashes then leaves at most one duplicate. Attempts that
+failed for certain don't count; the queue retries them.
 
 Until the channel's next digest, a posted one is corrected by an edit when late metrics arrive.
 """

@@ -1,4 +1,6 @@
-"""Run the queue item `gpus: now`: measure all clusters, save a snapshot, and answer queued queries."""
+"""Answer queued questions of `/gpus` from a worker: measure all clusters, with a line for each, send the bill
+and its CSV file, queue a requested digest, redraw Home tabs.
+"""
 
 import asyncio
 import logging

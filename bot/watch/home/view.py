@@ -1,4 +1,5 @@
-"""Build the home tab: my sweeps, my team's, the queue, free GPUs, and the latest digest.
+"""Build the home tab: its buttons, my sweeps with Cancel, my team's, the queue, free GPUs, and the latest
+digest.
 
 The handler loads its data when the tab is opened, and a worker after a measurement.
 """

@@ -1,4 +1,6 @@
-"""Apply the commands of buttons of warnings: cancel, snooze, ask the owner, show utilization."""
+"""Apply the commands of buttons of warnings (cancel, snooze, ask the owner, show utilization), and reply to
+whoever clicked, also why it can't be done.
+"""
 
 import logging
 from collections.abc import Collection, Mapping

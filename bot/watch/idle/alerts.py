@@ -1,4 +1,5 @@
-"""Track warnings about GPUs, CPUs, and memory: what was posted, and what to post now. Pure.
+"""Track warnings about GPUs, CPUs, and memory: what was posted, what to post now, when one repeats or joins a
+group, and when an ignored one stops its trial. Pure.
 
     posted -> posted again (after twice and four times as long) -> busy again -> posted again
        `-> snoozed until a time -> posted again                        `-----> ended

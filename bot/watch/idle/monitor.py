@@ -1,4 +1,5 @@
-"""Reconcile one cluster's warnings: measure, update alerts, save them, apply commands, notify.
+"""Reconcile one cluster's warnings: which pods and trials get one, in which channel, whom it mentions;
+measure, save, apply commands, stop ignored trials, notify.
 
 At home they are about all pods with GPUs, and trials without; in other clusters about trials with GPUs.
 

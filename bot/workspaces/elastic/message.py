@@ -1,4 +1,6 @@
-"""Build the one message of an elastic Deployment. Pure."""
+"""Build the one message of an elastic Deployment: its replicas, why their number changed, when the next one
+follows, why it isn't scaled, or is paused, with Resume scaling. Pure.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime

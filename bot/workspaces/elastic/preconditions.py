@@ -1,4 +1,6 @@
-"""What a Deployment must be like before Sweepbot scales it, for its message and the doctor. Pure."""
+"""What a Deployment must be like before Sweepbot scales it (a priority below 0, the GPUs of `elastic:`, or a
+CPU request), for its message and the doctor. Pure.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,5 @@
-"""Follow the cluster, and set the replicas of each elastic Deployment (bot.workspaces.elastic.supply).
+"""Follow the cluster, and set the replicas of each elastic Deployment (bot.workspaces.elastic.supply); pause
+one whose number someone else has changed.
 
 A pod that waits for what replicas have wakes the scaler at once; without changes it looks every ten seconds.
 """

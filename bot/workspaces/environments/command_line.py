@@ -1,4 +1,6 @@
-"""The commands after /env, and after /env service. Pure."""
+"""The commands after /env, and after /env service, with their options, help, and the words that mean them.
+Pure.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Build the one message of an environment or a service: its state, its waits, and its buttons. Pure."""
+"""Build the one message of an environment or a service: its state, its waits, and its buttons, also the
+warning that it is idle, and its line in lists. Pure.
+"""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,5 @@
-"""Handle requests about environments: check them against all others, write what is wanted, and answer.
+"""Handle requests about environments: check them against all others (names, homes, limits), write what is
+wanted, and answer, also why it can't be done.
 
 One work item handles all of them, one after another, so that two starts can't both pass a limit. A request is
 removed after it was handled; a worker that dies before repeats it, which changes nothing. A request of a

@@ -1,4 +1,6 @@
-"""Requests about environments, from a command, a form, or a button, for one work item."""
+"""Requests about environments, from a command, a form, or a button, for one work item: their verbs, how long
+one is kept, and its line in the audit log.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta

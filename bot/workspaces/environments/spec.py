@@ -1,4 +1,6 @@
-"""Turn a record and the configuration into the objects' specification. Pure."""
+"""Turn a record and the configuration into the objects' specification, with URL, address, login, and a
+profile's GPUs, or refuse what is no longer configured. Pure.
+"""
 
 import hashlib
 import hmac

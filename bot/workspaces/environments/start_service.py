@@ -1,4 +1,6 @@
-"""Handle the request to start a service. The other requests are handled as those about environments."""
+"""Handle the request to start a service, or say why its name is taken. The other requests are handled as
+those about environments.
+"""
 
 from bot.core.errors import UserError
 from bot.platform.clients import Clients

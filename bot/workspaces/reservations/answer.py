@@ -1,4 +1,6 @@
-"""Answer `/gpus reserve`, `release`, and `reservations`: a worker's part of these commands."""
+"""Answer `/gpus reserve`, `release`, and `reservations` from a worker: the time zone that counts, refusals
+without Kueue or a quota, and the line for `/gpus` and the digest.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Read `/gpus reserve`, and build the texts about reservations. Pure."""
+"""Read `/gpus reserve` (`until=`, `profile=`), and build the texts about reservations: the list, and refusals
+of sizes, times, and quotas. Pure.
+"""
 
 import re
 from collections.abc import Iterable, Mapping

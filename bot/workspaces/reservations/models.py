@@ -10,9 +10,10 @@ from bot.core.errors import UserError
 from bot.core.work_item import WorkItem
 from bot.platform.config.policy import Config
 from bot.platform.config.profiles import Profile, chosen, on_machines_of, shaped
+from bot.platform.pod_health.queue_words import fits_quota
 from bot.text.wording import counted, listed
 from k8s.katib.pod_shape import PodShape
-from k8s.kueue import Workload, fits_quota
+from k8s.kueue import Workload
 from k8s.nodes.gpu_pods import is_placeholder
 from k8s.objects import GPU
 from k8s.reservations import Placeholder

@@ -1,4 +1,5 @@
-"""Store reservations in the ConfigMap `sweepbot-reservations`, and which admins know of a rejection.
+"""Store reservations, and notes about rejected placeholders, in the ConfigMap `sweepbot-reservations`; notify
+who made a reservation that can't be held.
 
 Both have entries of their own: a note about a rejection never overwrites a release at the same time.
 """

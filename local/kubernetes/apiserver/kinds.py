@@ -59,6 +59,7 @@ KUEUE = "kueue.x-k8s.io"
 QUEUES = (
     "LocalQueue",
     "ClusterQueue",
+    "Cohort",
     "Workload",
     "WorkloadPriorityClass",
 )

@@ -8,6 +8,7 @@ from bot.core.finding import Level
 from bot.operate.check_cluster import profiles
 from bot.operate.check_queues import queues
 from bot.platform.config.policy import parse_config
+from k8s.api.errors import ApiError
 from local import kueue
 from local.kubernetes.apiserver.store import Store
 from tests.bot.factories import CONFIG, SETTINGS
@@ -60,6 +61,21 @@ async def test_queues_that_are_stopped_are_broken(store):
     found = [each.text for each in await examined(store)]
     assert "ClusterQueue lab isn't active: Stopped: Can't admit new workloads: is stopped" in found
     assert any(each.startswith("LocalQueue research in sweeps isn't active") for each in found)
+
+
+class WithoutCohorts(DirectCluster):
+    async def list(self, kind, namespace, **more):
+        if kind == "Cohort":
+            raise ApiError(403, "Forbidden", "cohorts is forbidden")
+        return await super().list(kind, namespace, **more)
+
+
+async def test_queues_in_a_cohort_need_the_permission_to_read_cohorts(store):
+    assert [each.level for each in await queues(WithoutCohorts(store), SETTINGS, QUEUED)] == [Level.OK]
+    store.patch("ClusterQueue", "", "lab", {"spec": {"cohort": "all"}})
+    assert [each.level for each in await examined(store)] == [Level.OK]
+    [finding] = await queues(WithoutCohorts(store), SETTINGS, QUEUED)
+    assert (finding.level, finding.fix) == (Level.WARNING, "kubectl apply -k deploy/queues")
 
 
 async def test_queues_that_the_configuration_does_not_name_are_left_out(store):

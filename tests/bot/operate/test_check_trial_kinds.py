@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot.core.finding import Level
-from bot.operate.check_cluster import katib
+from bot.operate.check_cluster import WEBHOOKS, katib, katib_webhooks
 from bot.operate.check_trial_kinds import event_reader, operators, several_nodes
 from bot.platform.config.limits import Limits
 from k8s.katib.pod_shape import PodShape
@@ -73,7 +73,13 @@ async def test_charms_of_kubeflow_which_are_stateful_sets_are_found(store):
     assert (finding.level, finding.text.endswith("ready in kubeflow")) == (Level.OK, True)
     assert [each.level for each in await examined(store)] == [Level.OK]
     configure(store, "katib-config", "kubeflow", "init: {}")
-    assert [each.level for each in await examined(store)] == [Level.BROKEN]
+    [finding] = await examined(store)
+    restart = "kubectl -n kubeflow rollout restart statefulset katib-controller"
+    assert (finding.level, finding.fix.endswith(restart)) == (Level.BROKEN, True)
+    hook = {"clientConfig": {"service": {"name": "katib-controller", "namespace": "kubeflow"}}}
+    for kind in WEBHOOKS:
+        store.patch(kind, "", "katib.kubeflow.org", {"webhooks": [hook]})
+    assert [restart in each.fix for each in await katib_webhooks(DirectCluster(store))] == [True, True]
 
 
 async def test_pytorch_jobs_without_the_operator_are_broken():

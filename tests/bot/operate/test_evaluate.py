@@ -354,6 +354,8 @@ def test_monitoring_of_sweepbot_itself(pods, alerts, text):
 def test_prometheus_without_series_is_an_error():
     finding = prometheus("http://prometheus", {"dcgm-exporter": 0, "kube-state-metrics": 4})
     assert (finding.level, finding.text) == (Level.BROKEN, "no series from dcgm-exporter; GPU use is unknown")
+    finding = prometheus("http://prometheus", {"dcgm-exporter": 0}, labels='cluster="lab"')
+    assert finding.fix.endswith('is scraped and up, and that its series have cluster="lab"')
     assert prometheus("http://prometheus", {"dcgm-exporter": 8}).text == ("8 series from dcgm-exporter")
     finding = prometheus("http://prometheus", {"dcgm-exporter": 8}, 2)
     assert finding.level is Level.WARNING

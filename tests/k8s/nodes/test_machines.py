@@ -49,6 +49,8 @@ def test_lacking_names_what_an_empty_machine_has_too_little_of(shape, gpus, lack
         (PodShape(), [TEAM | {"effect": "PreferNoSchedule"}], {}, []),
         (PodShape(), [{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}], {}, []),
         (PodShape(), [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}], {}, []),
+        (PodShape(), [{"key": "efs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}], {}, []),
+        (PodShape(), [{"key": "node.cluster.x-k8s.io/uninitialized", "effect": "NoSchedule"}], {}, []),
         (PodShape(), [{"key": GPU, "value": "present", "effect": "NoSchedule"}], {}, []),
         (PodShape(tolerations=({"key": "team", "operator": "Exists"},)), [TEAM], {}, []),
         (PodShape(nodes={"gpu": "h100"}), [], {"gpu": "h100"}, []),

@@ -163,6 +163,7 @@ def test_open_node_has_whole_thousandths_rounded_down():
         a_node(READY, taints=[{"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}]),
         a_node(READY, taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoExecute"}]),
         a_node(READY, taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]),
+        a_node(READY, taints=[{"key": "fsx.csi.aws.com/agent-not-ready", "effect": "NoExecute"}]),
     ],
 )
 def test_node_that_is_leaving_or_unwell_is_not_open(node):

@@ -1,4 +1,5 @@
-"""Hold a sweep that exceeds a budget, until an approver decides, it fits, or it has waited too long. Pure.
+"""Hold a sweep that exceeds a budget, until it is approved, declined, fits, or has waited too long: its
+messages, reminders, buttons; refuse to extend one above a budget. Pure.
 
     opening, held -> opening -> building
                  `-> stopping (declined, or expired)

@@ -1,4 +1,5 @@
-"""Choose the number of parallel trials of a `parallel=auto` sweep, and make Katib follow it. Pure.
+"""Choose the number of parallel trials of a `parallel=auto` sweep, and word why it changed;
+`bot.sweep.model.pace` makes Katib follow it. Pure.
 
     grow    trials fit in two measurements, no pods wait, and the last change is GROW_AFTER ago
     shrink  other pods have waited for a minute, or this sweep's own have, or a limit is lower

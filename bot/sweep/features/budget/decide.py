@@ -1,4 +1,5 @@
-"""Count the GPU-hours of a sweep with a budget, and start no trials that it has no room for. Pure.
+"""Count the GPU-hours of a sweep with `budget=`: how many trials can start, when it drains or stops trials,
+its line and end, and `/sweep raise` with its refusals. Pure.
 
 GPU-hours are counted by pod, from its node to its end: a trial can have several pods, one after another or at
 once. A pod's time is remembered, because Kubernetes deletes those of stopped and interrupted trials.

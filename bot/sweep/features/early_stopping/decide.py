@@ -1,4 +1,5 @@
-"""Stop trials early, based on the values that they report while they run (`bot.core.stopping`). Pure.
+"""Stop trials early by their live values, with the message that says why, the GPU-hours saved, dry runs, and
+the warning that no values arrive (rules: `bot.core.stopping`). Pure.
 
 A trial to stop stays in the record until its pods are gone, so a worker can die at any call. Its condition in
 the cluster shows that it was stopped early rather than cancelled.

@@ -1,4 +1,4 @@
-"""Run more trials of a finished sweep. Pure."""
+"""Run more trials of a finished sweep (`/sweep extend`, its button), or say why it can't have any. Pure."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,4 +1,6 @@
-"""Say with which parameter values trials fail, unless chance explains it, and offer to go on without them."""
+"""Say with which parameter values trials fail, unless chance explains it, and offer buttons that continue
+without them.
+"""
 
 import asyncio
 import re

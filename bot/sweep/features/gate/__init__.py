@@ -1,4 +1,6 @@
-"""The gate: one trial runs first, the others start once it is healthy, or a user decides."""
+"""The gate: one trial runs first, the others start once it is healthy (a metric, a busy GPU, or a line logged
+after a minute), or a user decides.
+"""
 
 from datetime import timedelta
 

@@ -1,4 +1,5 @@
-"""The gate: one trial runs first, the others start once it is healthy, or a user decides. Pure.
+"""The gate's states: closed, open, or on hold, with the texts, the buttons Run all anyway and Try again, and
+the GPU-hours that a hold saves. Pure.
 
     closed -> open                          the first trial is healthy, or a user starts all trials
            -> held -> closed                it failed; a user retries it

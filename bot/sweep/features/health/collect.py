@@ -1,4 +1,5 @@
-"""Collect the evidence from which first trials are diagnosed, only for those that can have a problem.
+"""Collect the evidence from which first trials are diagnosed (objects, events, nodes, logs): of which trials,
+how many lines, how often.
 
 Events, logs, and nodes cost one call each, so a reconcile examines a few live trials, and each failed
 one once.

@@ -1,4 +1,6 @@
-"""Find the fix for a training that failed with a well-known message. Pure."""
+"""Find the fix for a training that failed with a well-known message: about arguments, a missing file or
+module, an import, or too little RAM. Pure.
+"""
 
 from bot.platform.pod_health.evidence import TrialEvidence
 

@@ -1,4 +1,5 @@
-"""The health of a sweep's first trials: one message, which follows its state. Pure.
+"""The health of a sweep's first trials: when its one message is posted, changes, or is final, whom a failure
+notifies (`notify=`), and which later failures are reported or counted. Pure.
 
     no problem -> waiting <-> unhealthy -> recovered (and perhaps waiting again)
                        `----------`-----> failed, or another lasting diagnosis: the message's final state

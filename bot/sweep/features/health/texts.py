@@ -1,4 +1,6 @@
-"""The message about the health of a sweep's first trials, and the events about failed ones. Pure."""
+"""The message about the health of a sweep's first trials (headline, cause, fix, command, lines of the log),
+and the events about failed ones. Pure.
+"""
 
 import re
 

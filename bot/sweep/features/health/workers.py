@@ -1,4 +1,5 @@
-"""Trials on several machines: the worker whose pod explains the trial, and rules R27, R28, and R30. Pure.
+"""Trials on several machines: the worker whose pod explains the trial, and rules R27 (rendezvous), R28 (the
+first worker is late), and R30 (resumed too early). Pure.
 
 When a worker fails, the others fail with communication errors, and the Job deletes them. The first failure is
 the cause; the rest is noise.

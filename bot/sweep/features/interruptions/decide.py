@@ -1,4 +1,5 @@
-"""Start a trial again after it lost one of its workers, or its metrics. Pure.
+"""Start a trial again after it lost a worker, its metrics, or Katib's collector while its image was pulled:
+how often, and what is deleted for it. Pure.
 
 A new worker can't join the others, so all of them start again. Sweepbot deletes the Job with all pods, and
 Katib creates it again. If Katib has counted the trial as failed by then, Sweepbot deletes the trial, too:

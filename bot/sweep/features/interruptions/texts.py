@@ -1,4 +1,6 @@
-"""The events and the line about interrupted trials. Pure."""
+"""Texts about interrupted trials: that one stopped and why, runs again, or was restarted, and the line of the
+parent message. Pure.
+"""
 
 from datetime import timedelta
 

@@ -1,4 +1,6 @@
-"""What running trials report while they run, and how long the sweep still takes."""
+"""What running trials report while they run: the lines of the best one and of the time left, how often they
+are read, and the warning that MLflow doesn't respond.
+"""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,6 @@
-"""Several nodes per trial: without a queue, sweeps wait for each other, and workers need more than a Job."""
+"""Several nodes per trial (`nodes=`): without a queue, sweeps wait for each other, and workers need more than
+a Job.
+"""
 
 from bot.sweep.features.nodes import decide
 from bot.sweep.features.nodes.decide import NodesState

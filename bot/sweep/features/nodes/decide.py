@@ -1,4 +1,6 @@
-"""Report that a sweep waits for nodes, and list what its trials need beside the experiment. Pure."""
+"""Report that a sweep waits for nodes, and behind which sweeps; create the Service or TrainingRuntime that
+its trials need. Pure.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

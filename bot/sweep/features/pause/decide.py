@@ -1,4 +1,5 @@
-"""Pause a sweep and resume it later. Pure.
+"""Pause a sweep, after its trials or now, and resume it: states, texts, buttons with their questions, and why
+it can't be paused or resumed. Pure.
 
     running -> pausing -> paused -> running
 

@@ -1,4 +1,6 @@
-"""Kueue: what users change about the place of a sweep's waiting trials in their queue."""
+"""Kueue: what users change about the place of a sweep's waiting trials in their queue (`/sweep queue raise`,
+`lower`, `move`, `hold`, `release`).
+"""
 
 from datetime import timedelta
 

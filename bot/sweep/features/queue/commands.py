@@ -1,4 +1,6 @@
-"""The commands that change a sweep's place in its queue, with their messages and line. Pure."""
+"""The commands that change a sweep's place in its queue (`queue raise`, `lower`, `move`, `hold`, `release`):
+refusals, messages, and the line about held trials. Pure.
+"""
 
 from dataclasses import replace
 from datetime import datetime

@@ -1,4 +1,5 @@
-"""Apply what users change about the queue of a sweep's trials. Pure.
+"""Apply what users change about the queue of a sweep's trials: labels of waiting Jobs, priorities of
+Workloads, and which are active. Pure.
 
 New trials get their labels from the experiment's template, which can't be edited. So a change is kept in the
 record, and applied to each waiting Job by its labels. The labels of an admitted Job are immutable: it keeps

@@ -1,4 +1,5 @@
-"""Report that Katib starts no more trials, because its suggestion service lost the search.
+"""Report that Katib starts no more trials, because its suggestion service restarted and lost the search
+(`cmaes`, `sobol`).
 
 `cmaes` and `sobol` keep their search in memory only. After a restart, the service doesn't know the earlier
 trials and answers every request with an error (Katib's pkg/suggestion/v1beta1/goptuna, syncTrials). Katib

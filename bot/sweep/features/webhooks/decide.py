@@ -1,4 +1,6 @@
-"""Decide which events of a sweep its webhooks get. Pure."""
+"""Decide which events of a sweep its webhooks get, and when: its start, its first trial healthy or failed,
+and its end. Pure.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,5 @@
-"""Deliver events to webhooks: signed as https://www.standardwebhooks.com has it, and at least once.
+"""Deliver events to webhooks: signed as https://www.standardwebhooks.com has it, at least once, retried for a
+day, with Retry-After and status 410.
 
 An event is stored in the step that queues its webhook's work item, before it leaves the outbox, and is
 removed once the receiver has accepted it. A webhook has one item: its events go in their order, and a

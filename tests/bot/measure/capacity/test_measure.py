@@ -37,6 +37,13 @@ async def test_elastic_replicas_neither_hold_gpus_nor_wait_for_them(redis, node)
     assert [free.trials for free in (await store.measured()).values()] == [0]
 
 
+async def test_free_gpus_of_another_vendor_are_unknown_without_a_queue(redis):
+    store = CapacityStore(redis)
+    await store.register(replace(a_request(), resource="amd.com/gpu"))
+    await CapacityMeasurer(Nodes(), store, "sweeps", lambda: CONFIG, lambda: NOW).measure(listing([]))
+    assert [free.trials for free in (await store.measured()).values()] == [None]
+
+
 class Queued(Nodes):
     """A queue `research` in the namespace `away`, with a quota of eight GPUs, all of them reserved."""
 

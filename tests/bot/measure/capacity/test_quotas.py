@@ -28,7 +28,9 @@ MINE = Workload(
     admitted=True,
     priority=100,
 )
-OTHER = replace(MINE, name="w1", sweep="other", gpus=4, admitted=False, created=NOW - WAIT_THRESHOLD)
+OTHER = replace(
+    MINE, name="w1", sweep="other", devices={GPU: 4}, admitted=False, created=NOW - WAIT_THRESHOLD
+)
 HELD = replace(MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000)
 
 
@@ -37,15 +39,20 @@ def a_queue(name="lab", nominal=8, used=0, borrowed=0, limit=None, cohort="", **
     group = {"flavors": [{"name": "a100", "resources": [resource]}]}
     usage = [{"name": "a100", "resources": [{"name": GPU, "total": str(used), "borrowed": str(borrowed)}]}]
     spec = {"resourceGroups": [group]} | ({"cohort": cohort} if cohort else {}) | more
-    return {"metadata": {"name": name}, "spec": spec, "status": {"flavorsUsage": usage}}
+    return {"metadata": {"name": name}, "spec": spec, "status": {"flavorsReservation": usage}}
+
+
+def a_cohort(name, parent="", **quota):
+    group = {"flavors": [{"name": "a100", "resources": [{"name": GPU, **quota}]}]}
+    return {"metadata": {"name": name}, "spec": {"parentName": parent, "resourceGroups": [group]}}
 
 
 def a_local(name="research", above="lab", namespace="sweeps"):
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"clusterQueue": above}}
 
 
-def free(*above, workloads=(), local=(), yielding=(), request=REQUEST):
-    queues = read_queues(local or [a_local()], above, workloads)
+def free(*above, workloads=(), local=(), yielding=(), request=REQUEST, cohorts=()):
+    queues = read_queues(local or [a_local()], above, workloads, cohorts)
     return capacity_in_queue(request, queues, yielding, lambda w: w.sweep, NOW)
 
 
@@ -53,7 +60,7 @@ def test_capacity_is_the_unused_quota_and_what_is_reserved_for_the_queue():
     assert free(a_queue(used=3)).trials == 2
     assert free(a_queue(used=8)).trials == 0
     unused = a_queue(nominal=2)
-    unused["status"]["flavorsUsage"][0]["resources"] = [{"name": GPU}]
+    unused["status"]["flavorsReservation"][0]["resources"] = [{"name": GPU}]
     assert free(unused).trials == 1
     del unused["status"]
     assert free(unused).trials == 1
@@ -122,8 +129,54 @@ def test_capacity_leaves_out_what_other_queues_of_the_cohort_never_lend():
     own = a_queue(used=7, cohort="all")
     assert free(own, keeper).trials == 2, "one of its own, and three that are lent"
     assert free(own, keeper, local=[a_local(above="keeper")]).trials == 4, "four that it keeps, too"
-    keeper["status"]["flavorsUsage"][0]["resources"][0]["total"] = "7"
+    keeper["status"]["flavorsReservation"][0]["resources"][0]["total"] = "7"
     assert free(own, keeper).trials == 1
+
+
+@pytest.mark.parametrize(
+    ("cohorts", "trials"),
+    [
+        ([], 0),
+        ([a_cohort("left", nominalQuota="6")], 3),
+        ([a_cohort("left", "root")], 2),
+        ([a_cohort("left", "root", nominalQuota="6", borrowingLimit="2")], 4),
+        ([a_cohort("left", "root"), a_cohort("right", "root", nominalQuota="9", lendingLimit="2")], 1),
+        ([a_cohort("left", "root"), a_cohort("right", "root", nominalQuota="2")], 3),
+        ([a_cohort("left", "root", nominalQuota="6"), a_cohort("root", "left")], 0),
+    ],
+    ids=["no object", "pool", "unwritten root", "borrows", "lends", "all of the tree", "ring"],
+)
+def test_capacity_counts_the_tree_of_cohorts(cohorts, trials):
+    beside = a_queue("beside", nominal=4, cohortName="root" if len(cohorts) == 1 else "right")
+    own = a_queue(nominal=0, cohortName="left")
+    assert free(own, beside, cohorts=cohorts).trials == trials
+
+
+def test_capacity_counts_each_flavor_alone():
+    own, other = a_queue(used=8, cohort="all"), a_queue("nlp", used=1, cohort="all")
+    for status in (other["spec"]["resourceGroups"][0]["flavors"], other["status"]["flavorsReservation"]):
+        status[0]["name"] = "h100"
+    assert free(own, other).trials == 0, "it has no quota of the other queue's flavor"
+    group = own["spec"]["resourceGroups"][0]
+    group["flavors"] += [{"name": "h100", "resources": [{"name": GPU, "nominalQuota": "0"}]}]
+    assert free(own, other).trials == 3
+    odd = a_queue(used=7)
+    odd["spec"]["resourceGroups"][0]["flavors"] += [
+        {"name": "h100", "resources": [{"name": GPU, "nominalQuota": "1"}]}
+    ]
+    assert free(odd).trials == 0, "a trial has one flavor"
+
+
+def test_queue_yields_to_workloads_of_its_tree_of_cohorts():
+    mine = a_queue(nominal=0, used=2, borrowed=2, cohortName="left")
+    other = a_queue("nlp", used=6, cohortName="right")
+    waits = replace(OTHER, namespace="nlp", queue="nlp")
+    local = (a_local(), a_local("nlp", "nlp", "nlp"))
+    tree = [a_cohort("left", "root"), a_cohort("right", "root")]
+    found = [
+        free(mine, other, workloads=[MINE, waits], local=local, cohorts=each) for each in (tree, tree[:1])
+    ]
+    assert [one.to_yield for one in found] == [1, 0]
 
 
 def test_workload_lacks_only_the_quota_that_it_waits_for():
@@ -131,7 +184,7 @@ def test_workload_lacks_only_the_quota_that_it_waits_for():
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 1, "other", 4)
     found = free(a_queue(used=2), workloads=[MINE, OTHER])
     assert (found.trials, found.to_yield, found.who, found.requested) == (0, 0, "", 0)
-    found = free(a_queue(used=8), workloads=[MINE, replace(OTHER, sweep="small", gpus=1), OTHER])
+    found = free(a_queue(used=8), workloads=[MINE, replace(OTHER, sweep="small", devices={GPU: 1}), OTHER])
     assert (found.to_yield, found.who, found.requested) == (3, "other", 5)
     mine = replace(OTHER, sweep="mine")
     assert free(a_queue(used=8), workloads=[MINE, mine, mine, OTHER]).waiting == 2
@@ -153,9 +206,21 @@ def test_queue_yields_to_its_cohort_only_what_it_borrows(borrowed, short):
         replace(OTHER, active=False),
         replace(OTHER, created=NOW),
         replace(OTHER, waits="previously considered podsets requests (0) > maximum capacity (2)"),
+        replace(OTHER, waits="resource cpu unavailable in ClusterQueue"),
+        replace(OTHER, reserved=True),
+        replace(OTHER, devices={"nvidia.com/mig-1g.5gb": 4}),
         replace(OTHER, sweep="yields"),
     ],
-    ids=["lower priority", "held", "new", "never fits", "gives way itself"],
+    ids=[
+        "lower priority",
+        "held",
+        "new",
+        "never fits",
+        "no quota",
+        "has its quota",
+        "other GPUs",
+        "gives way itself",
+    ],
 )
 def test_capacity_ignores_waiting_workloads_that_this_sweep_cannot_help(waits):
     workloads = [MINE, replace(MINE, priority=0), waits]

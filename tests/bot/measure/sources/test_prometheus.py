@@ -72,6 +72,43 @@ async def test_query_rows_have_labels_and_nan_is_none_and_no_answer_is_an_error(
 
 
 @pytest.mark.parametrize(
+    ("query", "asked"),
+    [
+        ("count(kube_node_info)", 'count(kube_node_info{cluster="lab"})'),
+        ('kube_pod_info{pod=~"a{2}"}', 'kube_pod_info{cluster="lab",pod=~"a{2}"}'),
+        ("kube_pod_info{}[5m]", 'kube_pod_info{cluster="lab",}[5m]'),
+        (f"{UTIL} * on (pod) kube_x {{}}", f'{UTIL}{{cluster="lab"}} * on (pod) kube_x {{cluster="lab",}}'),
+        (f'absent(up, "\\"{UTIL}{{")', f'absent(up, "\\"{UTIL}{{")'),
+    ],
+)
+async def test_every_selector_has_the_labels_of_the_cluster(toy: Any, query: str, asked: str) -> None:
+    start, forms = toy
+    server = await start(vector("1"))
+    client = Prometheus(server._url.removesuffix("/api/v1/query"), labels='cluster="lab"')
+    await client.query(query, AT)
+    await client.close()
+    assert forms[-1][1]["query"] == asked
+
+
+async def test_server_that_refuses_other_parameters_gets_only_those_of_prometheus(toy: Any) -> None:
+    """As Google's Managed Prometheus, by its words for a parameter of Thanos (pyrra-dev/pyrra#1063)."""
+    start, asked = toy
+
+    def answer(query: str) -> web.Response:
+        if unknown := {*asked[-1][1]} - {"query", "time", "timeout", "start", "end", "step"}:
+            name = (
+                f'Invalid JSON payload received. Unknown name "{min(unknown)}": Cannot bind query parameter.'
+            )
+            return web.json_response({"error": {"code": 400, "message": name}}, status=400)
+        return vector("0.5")
+
+    client = await start(answer)
+    for _ in range(2):
+        assert await client.query("up", AT) == [Row({"pod": "0"}, 0.5)]
+    assert ["nocache" in form for _, form in asked] == [True, False, False]
+
+
+@pytest.mark.parametrize(
     ("status", "text", "reported"),
     [
         (

@@ -72,6 +72,8 @@ def test_slack_secret_of_the_mode_must_be_set(monkeypatch, mode, name, what):
         ("MLFLOW_TRACKING_URI", "http://mlflow:port", "must be a URL such as https://host"),
         ("SLACK_API_URL", "http://[::1/api", "must be a URL such as https://host"),
         ("PROMETHEUS_URL", "https://", "must be a URL such as https://host"),
+        ("PROMETHEUS_LABELS", "cluster", "must be NAME=VALUE, or several with commas, such as cluster=lab"),
+        ("PROMETHEUS_LABELS", "a=b,c=}", "must be NAME=VALUE, or several with commas, such as cluster=lab"),
         ("LOG_LEVEL", "debug", "must be 'DEBUG', 'INFO', 'WARNING' or 'ERROR'"),
         ("USAGE_SECONDS", "2s", "must be a whole number (seconds between GPU samples)."),
         ("SHUTDOWN_GRACE", "0", "must be above 0"),
@@ -105,6 +107,11 @@ def test_space_around_values_does_not_count(monkeypatch):
     settings = read(monkeypatch, SLACK_BOT_TOKEN="xoxb-1\n", IMAGE_REGISTRY="r.example\r", LOG_FORMAT=" ")
     assert (settings.slack_bot_token.get_secret_value(), settings.image_registry) == ("xoxb-1", "r.example")
     assert settings.log_format == "json"
+
+
+def test_labels_of_prometheus_become_matchers(monkeypatch):
+    settings = read(monkeypatch, PROMETHEUS_LABELS="cluster=gke_lab_eu-1,region=eu")
+    assert settings.prometheus_labels == 'cluster="gke_lab_eu-1",region="eu"'
 
 
 def test_quotes_of_an_env_file_are_named_without_the_value(monkeypatch):

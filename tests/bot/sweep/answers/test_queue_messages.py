@@ -33,3 +33,11 @@ def test_many_workloads_fit_into_a_message_with_the_number_of_the_others():
     assert first.startswith("1. `job-0`, 1 GPU: ")
     assert second.startswith("2. `job-1`, 1 GPU (place 3 in ClusterQueue `lab`, behind 1 of other queues): ")
     assert last.startswith("… and ")
+
+
+def test_workload_with_quota_waits_for_its_checks_ahead_of_the_queue():
+    starting = a_workload(1, reserved=True, checks="machines are created")
+    head, first, second = shown(a_workload(2), starting, order={"job-2": 0}).splitlines()
+    assert head.endswith("0 running (0 GPUs), 2 waiting")
+    assert first == "`job-1`, 1 GPU: has quota, but is waiting for machines: machines are created"
+    assert second == "1. `job-2`, 1 GPU"

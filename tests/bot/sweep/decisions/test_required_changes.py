@@ -19,13 +19,14 @@ from k8s.katib.status import read_experiment, read_trial
 from k8s.pods import Pod
 from tests.bot.factories import NOW, ORDER, OWNER, PLAN, SETTINGS, SOURCE, a_sweep
 from tests.bot.sweep.builds.projects import PROJECT, WITH_TORCH
-from tests.bot.sweep.model.observations import a_pod, after
+from tests.bot.sweep.model.observations import LABELS, a_pod, after
 
 FILES = {"pyproject.toml": PROJECT, "uv.lock": WITH_TORCH}
 COMPOSED = plan(replace(ORDER, source=replace(SOURCE, files=FILES)), SETTINGS)
 FRAMEWORKS, DEPENDENCIES, CODE = COMPOSED.builds
 COUNTS = {"maxTrialCount": 4, "parallelTrialCount": 2, "maxFailedTrialCount": 2}
-RAW = {"metadata": {"resourceVersion": "7"}, "spec": COUNTS, "status": {"conditions": []}}
+META = {"resourceVersion": "7", "labels": LABELS}
+RAW = {"metadata": META, "spec": COUNTS, "status": {"conditions": []}}
 OPEN = read_experiment(RAW)
 CLOSED = replace(OPEN, state=ExperimentState.FAILED)
 

@@ -14,7 +14,9 @@ from k8s.pods import Pod
 from tests.bot.factories import CONFIG, NOW, OWNER, PLAN, a_sweep
 
 COUNTS = {"maxTrialCount": 4, "parallelTrialCount": 2, "maxFailedTrialCount": 2}
-RAW = {"metadata": {"name": "x", "resourceVersion": "7"}, "spec": COUNTS, "status": {"conditions": []}}
+LABELS = PLAN.experiment["metadata"]["labels"]
+META = {"name": "x", "resourceVersion": "7", "labels": LABELS}
+RAW = {"metadata": META, "spec": COUNTS, "status": {"conditions": []}}
 OPEN = read_experiment(RAW)
 DONE = replace(OPEN, state=ExperimentState.SUCCEEDED, end=End.ALL_TRIALS)
 FAILED = replace(OPEN, state=ExperimentState.FAILED, end=End.FAILED)

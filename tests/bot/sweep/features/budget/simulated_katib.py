@@ -13,7 +13,7 @@ from bot.sweep.model.observation import Observation
 from k8s.engine import End, ExperimentState, TrialState
 from k8s.katib.status import read_experiment
 from tests.bot.factories import CONFIG, NOW, PLAN, a_sweep
-from tests.bot.sweep.model.observations import a_pod, a_trial
+from tests.bot.sweep.model.observations import META, a_pod, a_trial
 
 HOUR = timedelta(hours=1)
 
@@ -32,7 +32,7 @@ class BudgetedSweep:
             "parallelTrialCount": parallel,
             "maxFailedTrialCount": 3,
         }
-        experiment = {"metadata": {"name": "x", "resourceVersion": "7"}, "spec": counts}
+        experiment = {"metadata": META, "spec": counts}
         for feature in FEATURES:
             experiment = feature.prepare(self.sweep, experiment) if feature.prepare else experiment
         self.experiment, self.drained = experiment, False

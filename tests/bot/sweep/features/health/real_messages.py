@@ -421,6 +421,13 @@ NODE_NOT_READY = "Node is not ready"
 NO_KUBELET = "Kubelet stopped posting node status."
 # Kueue, about a queue with a quota for GPUs and none for CPU
 NO_RESOURCE = "couldn't assign flavors to pod set main: resource cpu unavailable in ClusterQueue"
+NO_DEVICE_CLASS = (  # Kueue 0.19, pkg/dra/claims.go
+    'spec.podSets[0].template.spec.resourceClaims[0].resourceClaimTemplateName: Not found: "DeviceClass gpu.nvidia.com '
+    'is not mapped in DRA configuration for podset main"'
+)
+NO_TOPOLOGY = (
+    'couldn\'t assign flavors to pod set main: Flavor "a100" does not support TopologyAwareScheduling'
+)
 
 # Kubeflow Trainer v2.3.0, pkg/controller/trainjob_controller.go; jobset v0.12, pkg/webhooks/jobset_webhook.go
 JOBSET_REFUSED = """TrainJob resources reconciliation failed: admission webhook "vjobset.kb.io" denied the \

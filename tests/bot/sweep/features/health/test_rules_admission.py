@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from bot.core.record import Phase
+from bot.platform.pod_health.queue_words import fits_quota
 from bot.sweep.features.health.collect import EvidenceCollector
+from k8s.kueue import read_workload
 from k8s.objects import timestamp
 from tests.bot.factories import NOW, PLAN, a_sweep
 from tests.bot.sweep.features.health import real_messages
@@ -197,6 +199,14 @@ RESERVED = {"type": "QuotaReserved", "status": "True", "message": "Quota reserve
                 LESS,
             ),
         ),
+        (
+            real_messages.TOO_MUCH.replace("nvidia.com/gpu", "memory"),
+            (
+                "queue-too-small",
+                NEVER_ADMITTED.replace("8 GPUs", "8 memory"),
+                "Request less memory, or ask an admin for more quota.",
+            ),
+        ),
     ],
 )
 def test_queued_that_can_never_start_is_reported_at_once(message, diagnosis):
@@ -227,6 +237,26 @@ def test_queued_that_can_never_start_is_reported_at_once(message, diagnosis):
 )
 def test_queued_that_can_start_is_a_wait(message, diagnosis):
     assert kueue(message) == expected(*diagnosis, message, soft=True, due=25)
+
+
+@pytest.mark.parametrize(
+    ("message", "fits"),
+    [
+        (real_messages.NO_QUOTA, True),
+        (real_messages.TOO_MUCH, False),
+        (real_messages.ONE_FLAVOR_TOO_SMALL, True),
+        (f"{real_messages.TOO_MUCH}, {real_messages.TOPOLOGY}", True),
+        (real_messages.NO_RESOURCE, False),
+        (real_messages.NO_DEVICE_CLASS, False),
+        (real_messages.STOPPED_QUEUE, False),
+        (real_messages.NO_QUEUE, False),
+    ],
+)
+def test_workload_fits_its_queue_unless_no_flavor_can_ever_take_it(message, fits):
+    reserved = {"type": "QuotaReserved", "status": "False", "message": message}
+    assert (
+        fits_quota(read_workload({"metadata": {"name": "w"}, "status": {"conditions": [reserved]}})) is fits
+    )
 
 
 @pytest.mark.parametrize(
@@ -307,6 +337,16 @@ def refused(message, **known):
             ),
         ),
         (
+            real_messages.KATIB_AWAY.replace("katib-controller.kubeflow.", "katib-controller.katib."),
+            (
+                "webhook",
+                NO_ANSWER.format("mutator.pod.katib.kubeflow.org"),
+                RESTORE_KATIB.replace("namespace kubeflow", "namespace katib").replace(
+                    "-n kubeflow", "-n katib"
+                ),
+            ),
+        ),
+        (
             real_messages.KATIB_AWAY.replace("mutator.pod.katib.kubeflow.org", "policy.kyverno.svc"),
             (
                 "webhook",
@@ -372,6 +412,12 @@ FLAVORS = "couldn't assign flavors to pod set main: "
             "needs 2 more GPUs in gpu-a100.",
         ),
         ("Workload namespace doesn't match ClusterQueue selector", "queue-refuses", "this namespace."),
+        (
+            real_messages.NO_DEVICE_CLASS,
+            "queue-refuses",
+            "isn't configured for the DeviceClass that it requests.",
+        ),
+        (real_messages.NO_TOPOLOGY, "queue-refuses", "fits its request for a topology."),
         (
             f"{real_messages.TOO_MUCH}, {real_messages.TOPOLOGY}",
             "queued",

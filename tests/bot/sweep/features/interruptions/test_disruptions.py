@@ -16,10 +16,11 @@ from k8s.jobs import Job, JobState
 from k8s.katib.status import read_experiment
 from k8s.objects import Ref
 from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.bot.sweep.model.observations import META
 
 SPEC = {"maxTrialCount": 3, "parallelTrialCount": 1, "maxFailedTrialCount": 1}
 CONDITIONS = [{"type": "Running", "status": "False"}, {"type": "Failed", "status": "True"}]
-RAW = {"metadata": {"resourceVersion": "7"}, "spec": SPEC, "status": {"conditions": CONDITIONS}}
+RAW = {"metadata": META, "spec": SPEC, "status": {"conditions": CONDITIONS}}
 OPEN = read_experiment(RAW | {"status": {}})
 BROKEN = replace(read_experiment(RAW), end=End.TOO_MANY_FAILED)
 SWEEP = a_sweep(Phase.RUNNING, InterruptionState(disrupted={"u-t1": "t1"}), submitted=True)
