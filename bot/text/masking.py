@@ -29,8 +29,11 @@ URL_PASSWORD = re.compile(r"[?&](?:sentinel_)?password=([^&\s\"']+)")
 # Between a name and its value, in JSON, YAML, shells and URLs, and in a container's `env:`.
 QUOTE = r"\\?[\"']?"
 SEPARATOR = (
-    rf"{QUOTE}(?:[ \t]{{0,30}}[:=][ \t]{{0,30}}|,?\s{{1,40}}{QUOTE}(?i:value){QUOTE}[:=][ \t]{{0,2}}){QUOTE}"
+    rf"{QUOTE}(?:\](?=[ \t]?=[ \t]?[\"']))?"
+    rf"(?:[ \t]{{0,30}}[:=][ \t]{{0,30}}|,?\s{{1,40}}{QUOTE}(?i:value){QUOTE}[:=][ \t]{{0,2}}){QUOTE}"
 )
+# Before long values, which few words are: also in a call, a table, and a Dockerfile's ENV.
+LOOSE_SEPARATOR = rf"(?:{SEPARATOR}|\\?[\"'], ?\\?[\"']|[ \t]{{1,4}}(?:\| ?)?)"
 AFTER_OPTION = rf"{QUOTE}(?:=|,?[ \t]{{1,2}}){QUOTE}"  # of a command line, also as a list
 # Within quotes, a generated password can have any sign, and a passphrase has spaces.
 PLAIN_VALUE = r"(?:(?<=\")[^\"\\\n]{6,200}(?=\\?\")|(?<=')[^'\\\n]{6,200}(?=\\?')|[^\s\"'`,;&\\]{6,})"
@@ -93,6 +96,7 @@ FORMS = (
         r"([Bb](?i:earer) +)(?=[^\s]{0,200}[A-Z0-9.])[\w.~+/-]{8,}=*",
         r"([Bb](?i:asic) +)(?=\w[\w+/]{0,200}[A-Z0-9+/=])[\w+/]{8,}=*",
         rf"([Aa](?i:uthorization){SEPARATOR}(?i:token|key|api-?key|digest|negotiate) ){PLAIN_VALUE}",
+        rf"([Aa](?i:uthorization){SEPARATOR}){RANDOM_VALUE}",
     ),
     *_forms("Slack tokens", r"()xox[a-z]-[\w-]+", r"()xapp-[\w-]+"),
     *_forms("one-time URLs of Slack", r"(ticket=)[\w-]+", r"(hooks\.slack\.com/)[\w/-]+"),
@@ -117,6 +121,7 @@ FORMS = (
         r"()wandb_v1_\w{20,}",
         r"()local-[0-9a-f]{40}",
         r"(wandb login (?:--[\w=:/.-]{1,100} ){0,4})[0-9a-f]{40}",
+        r"(wandb\.login\([^)\n]{0,100}?[\"'])[0-9a-f]{40}",
     ),
     *_forms("Neptune tokens", r"()eyJhcGlf[\w+/]{40,}=*"),
     *_forms(
@@ -174,12 +179,14 @@ FORMS = (
         rf"([Ss][Ee][Cc][Rr][Ee][Tt]{SEPARATOR}){SECRET_AFTER_NAME}",
         rf"(--(?:password|passwd|passphrase|secret){AFTER_OPTION}){PLAIN_VALUE}",
         rf"([Pp][Aa][Ss][Ss]word[ \t]{{1,2}}){RANDOM_VALUE}",  # of a .netrc
+        r"(curl [^\n]{0,300}?(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,100}:)[^\s\"']+",
+        r"((?:docker|podman|helm registry) login [^\n]{0,300}?(?<=\s)-p[ =]?[\"']?)[^\s\"'-][^\s\"']*",
     ),
     *_forms(
         "long values named token, API key, or auth",
-        rf"([Tt][Oo][Kk][Ee][Nn]{SEPARATOR}){RANDOM_VALUE}",
-        rf"([Kk][Ee][Yy](?:{KEY_NAMES}){SEPARATOR}){RANDOM_VALUE}",
-        rf"(\"auth\\?\"{SEPARATOR}){RANDOM_VALUE}",
+        rf"([Tt][Oo][Kk][Ee][Nn]{LOOSE_SEPARATOR}){RANDOM_VALUE}",
+        rf"([Kk][Ee][Yy](?:{KEY_NAMES}){LOOSE_SEPARATOR}){RANDOM_VALUE}",
+        rf"(\"auth\\?\"{LOOSE_SEPARATOR}){RANDOM_VALUE}",
         rf"(--(?<![\w-]--)(?=[a-z])[\w-]{{0,40}}?(?:token|secret|key){AFTER_OPTION}){RANDOM_VALUE}",
     ),
 )
