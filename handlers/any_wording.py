@@ -88,6 +88,7 @@ LATER = re.compile(
     r"|in \w+ (?:min(?:ute)?|h(?:our)?|day|week)s?)\b",
     re.IGNORECASE,
 )
+ABSOLUTE = {"gpus", "nodes", "parallel", "budget"}  # options whose number isn't that of `2 more`
 LEFT_OUT = re.compile(
     r"\b(?:all|everything|every \w+) but\b|\b(?:except|other than|apart from)\b", re.IGNORECASE
 )
@@ -345,11 +346,9 @@ def _check_names_one(
             raise UserError(f"Which trial? {usage}")
     if meant.command is RERUN and OF_TRIALS.search(text):
         raise UserError("`rerun` repeats a sweep, not some of its trials. `promote` repeats the best one.")
-    if meant.command.does is Action.BUDGET and re.search(r"\bby\b", text):
-        raise UserError(f"budget= is the new total, not what is added. {usage}")
-    is_unnamed = "sweep" in meant.command.by_key.keys() - options.keys()
-    if is_unnamed and not meant.command.answers and LEFT_OUT.search(text):  # `cancel all but otter`
-        raise UserError(f"Name the sweep. {usage}")
+    adds = meant.adds or (meant.command.does is Action.BUDGET and re.search(r"\bby\b", text))
+    if adds and (totals := sorted(ABSOLUTE & options.keys())):
+        raise UserError(f"{totals[0]}= is the new number, not what is added. {usage}")
     keys = [each for each in ("sweep", "mute", "unmute") if each in options]
     if meant.command.answers or len(keys) != 1:  # `mute fox, unmute otter` is one command
         return
@@ -372,6 +371,8 @@ def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], confi
         return meant
     parsed = parse_command(meant.typed, command.get("here", ""))
     found = choose(parsed, command["user_id"], sweeps, config)
+    if "sweep" not in meant.parsed.options and not meant.command.answers and _is_unsure(meant, command):
+        raise UserError(f"Name the sweep. Usage: {meant.table.usage(meant.command)}.")
     options = {**meant.parsed.options, "sweep": " ".join((found.sweep, *found.others))}
     has = next((each.trials for each in sweeps if each.id == found.sweep), 0)
     trials = found.options.get("trials", 0)
@@ -380,6 +381,13 @@ def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], confi
     ):  # `extend fox 10`
         options |= {"trials": str(trials + has)}
     return replace(meant, parsed=replace(meant.parsed, options=options))
+
+
+def _is_unsure(meant: Meaning, command: Fields) -> bool:
+    """Return whether a text that names no sweep is about something else: `all but otter`, `lab's files`."""
+    text, is_of_sweep = command["text"], meant.table.prefix == command["command"]
+    is_known = command.get("here") or (is_of_sweep and not (meant.note and not OWN.search(text)))
+    return bool(LEFT_OUT.search(text)) or not is_known
 
 
 def _offer(text: str, label: str, typed: str) -> Message | str:

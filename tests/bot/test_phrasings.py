@@ -326,6 +326,21 @@ async def test_chat_in_a_thread_offers_nothing_that_is_not_asked(redis, monkeypa
 
 
 @pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        *((text, "error Name the sweep.") for text in ("delete lab's files", "/env remove lab")),
+        *((text, "error Name the sweep.") for text in ("stop everything except otter", "kill the noise")),
+        *((text, "ask /sweep cancel lr-brave-otter") for text in ("stop", "kill it please", "stop my sweep")),
+    ],
+)
+async def test_the_only_sweep_is_changed_only_by_words_that_mean_it(redis, monkeypatch, text, outcome):
+    only = {"lr-brave-otter": (ADMIN, Phase.RUNNING)}
+    world = World(redis, monkeypatch, replace(DIGITS, sweeps=only))
+    await world.start()
+    assert (await world.outcome(text, "t1")).startswith(outcome)
+
+
+@pytest.mark.parametrize(
     ("text", "is_later"),
     [
         ("kill otter at 6pm", True),
