@@ -72,9 +72,11 @@ ONE_TRIAL = re.compile(  # one of them, or some, not the whole sweep
     r"(?: of)?(?: the)?(?: \S+'s)? (?:trials|runs)\b|\b[0-9]{1,4}$",
     re.IGNORECASE,
 )
-NOT_IT = re.compile(  # what belongs to a sweep: `remove otter's budget`
+SOME_TRIALS = re.compile(r"\b[0-9]+ (?:more )?trials\b", re.IGNORECASE)  # `stop after 20 trials`
+NOT_IT = re.compile(  # what belongs to a sweep, `remove otter's budget`, or to Sweepbot
     r"\b(?:remove|delete|drop|kill|stop|end|cancel|trash|discard|clear|lift)(?: (?:the|its|my|all|\S+'s))* "
-    r"(?:budget|limit|priority|logs?|results?|checkpoints?|pictures?|curves?|hold(?:ing)?|paus(?:e|ing))\b",
+    r"(?:budget|limit|priority|logs?|results?|checkpoints?|pictures?|curves?|hold(?:ing)?|paus(?:e|ing)"
+    r"|(?:talk|post|repl\w|answer|comment|writ|send|spamm)ing)\b",
     re.IGNORECASE,
 )
 OF_TRIALS = re.compile(r"\btrial (?:#|no\.? |number )?[0-9]|\bfailed trials\b", re.IGNORECASE)  # of a rerun
@@ -339,10 +341,10 @@ def _check_names_one(
     """Raise UserError if a text names several sweeps for a command that changes one, or a trial unclearly."""
     options = meant.parsed.options
     usage = f"Usage: {meant.table.usage(meant.command)}."
-    if meant.command.does is Action.CANCEL and "trial" not in options:
+    if meant.command.does is Action.CANCEL:
         if NOT_IT.search(text):
             raise UserError(NO_COMMAND)
-        if ONE_TRIAL.search(text):
+        if SOME_TRIALS.search(text) or ("trial" not in options and ONE_TRIAL.search(text)):
             raise UserError(f"Which trial? {usage}")
     if meant.command is RERUN and OF_TRIALS.search(text):
         raise UserError("`rerun` repeats a sweep, not some of its trials. `promote` repeats the best one.")

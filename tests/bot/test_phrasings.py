@@ -312,6 +312,8 @@ async def test_history_without_a_space_is_of_the_last_sweep_that_was_not_refused
         *((text, "error") for text in ("nope", "nah", "hold on a sec", "hope this one works", "cause?")),
         *((text, "error") for text in ("chance it recovers?", "deadline tomorrow", "delete this thread")),
         ("cancel all but otter", "error Name the sweep."),
+        *((text, "error Nothing was started or changed") for text in ("stop posting here", "stop talking")),
+        ("stop after 20 trials", "error Which trial?"),
         *((text, "error Which trial?") for text in ("kill the bad ones", "stop the trials with lr > 0.1")),
         ("cancle it", "ask /sweep cancel lr-brave-otter"),
         ("pasue", "ask /sweep pause lr-brave-otter"),
