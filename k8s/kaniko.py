@@ -1,5 +1,5 @@
-"""Build Jobs for Kaniko: its flags, clone, credentials, proxies, CAs, CPU, memory, disk, and deadline, and
-how long an ended Job stays; read the digest that it pushed.
+"""Build Jobs for Kaniko: its flags, who clones what, credentials, proxies, CAs, CPU, memory, disk, and
+deadline, and how long an ended Job stays; read the digest that it pushed.
 
 The flags are those of the maintained fork, osscontainertools/kaniko v1.28.3.
 """

@@ -1,4 +1,6 @@
-"""Query statistics of each GPU's utilization from Prometheus, over a window or over a pod's life."""
+"""Query statistics of each GPU from Prometheus, over a window or over a pod's life: utilization, SM activity,
+memory, and power, without impossible values.
+"""
 
 import asyncio
 import math

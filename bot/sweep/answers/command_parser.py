@@ -1,5 +1,5 @@
-"""Commands on existing sweeps: their table with its help, the words that mean them, which sweep or trial a
-partial or missing name means, or why none does, and what `list` shows. Pure.
+"""Commands on existing sweeps: their table with its help, the words that mean them, which sweep a partial or
+missing name means, or why none does, and what `list` shows. Pure.
 
 A command and an optional sweep: `cancel`, `cancel otter`, `cancel lr-brave-otter k3x9z`. A partial or missing
 name is resolved among the sweeps in Redis.

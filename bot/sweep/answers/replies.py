@@ -1,5 +1,5 @@
 """Answer `/sweep status`, `logs`, `results`, `curves`, `show`, and `compare`, in the thread or privately,
-with files; start the sweeps of `rerun`, `promote`, and `bisect`.
+with files and links to the sweeps that are named; start the sweeps of `rerun`, `promote`, and `bisect`.
 
 A worker answers: reading the cluster takes longer than Slack's 3 seconds. Questions from the sweep's thread
 are answered there, visible to all; others privately, with files sent by direct message.

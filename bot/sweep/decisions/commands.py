@@ -1,5 +1,5 @@
-"""Apply users' commands to a sweep (here cancel, drain, and cancelling a trial), or deny them by permission
-or state; ignore a second click. Pure.
+"""Apply users' commands to a sweep (here cancel, drain, and cancelling a trial, found by its name's end), or
+deny them by permission or state; ignore a second click. Pure.
 """
 
 from dataclasses import replace

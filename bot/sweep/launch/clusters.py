@@ -1,5 +1,6 @@
-"""Read what each cluster offers a new sweep: free GPUs, prices, queue, or why it can't run there (team,
-registry, profile, no answer, no Training Operator); `cluster_choice` chooses.
+"""Read what each cluster offers a new sweep: free GPUs (nodes, claims, and pods, read once for
+several), prices, queue, or why it can't run there (team, registry, profile, no answer, no Training Operator);
+`cluster_choice` chooses.
 
 What fits no machine there, or can't run several nodes as configured, is refused before anything is built.
 """

@@ -1,5 +1,5 @@
 """Explain why the cluster stopped a running trial: preempted or evicted by Kueue, the scheduler, or the
-kubelet; a drained or lost node. Pure.
+kubelet (of its own use of RAM or disk: rule R15); a drained or lost node. Pure.
 
 None of these is a failure: Kueue admits the Job again, the Job replaces the pod (its podFailurePolicy
 ignores the condition DisruptionTarget), or the trial starts again (`decide`), such as with
