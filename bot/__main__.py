@@ -17,7 +17,9 @@ from bot.core.errors import UserError
 from bot.operate.words import ABOUT_ONE, COMMANDS
 from bot.platform.runtime import log_format
 from bot.text.masking import Mask, secrets_in_environment
+from bot.text.number_format import finite
 from bot.text.terminal import without_markup
+from bot.text.wording import shortened
 
 Run = Callable[[argparse.Namespace], int]
 # Module and function of each process; a module is imported only by a command that runs it.
@@ -149,7 +151,7 @@ def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     check = commands.add_parser("ci", help=words, description=words)
     check.add_argument("request", nargs="+", metavar="OPTION", help="options as in Slack, without branch=")
     words = "how much worse the branch can be, in percent of the base's mean; default: 1"
-    check.add_argument("--max-worse", type=float, default=1.0, metavar="PERCENT", help=words)
+    check.add_argument("--max-worse", type=_percent, default=1.0, metavar="PERCENT", help=words)
     words = "title of the comment; jobs with different ones keep a comment each; default: Sweep"
     check.add_argument("--name", default="Sweep", metavar="TITLE", help=words)
     check.set_defaults(run=_imported("bot.remote.ci", "run_ci"))
@@ -157,6 +159,15 @@ def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     agent = commands.add_parser("mcp", help=words, description=words)
     agent.set_defaults(run=_imported("bot.remote.mcp_server", "run_mcp"), extra="mcp")
     added["command"].add_argument("command", nargs="+", metavar="WORD", help="the command and its options")
+
+
+def _percent(text: str) -> float:
+    value = finite(text)
+    if value is None or value < 0:
+        raise argparse.ArgumentTypeError(
+            f'must be a percentage from 0 up, such as 1; got "{shortened(text)}"'
+        )
+    return value
 
 
 def _add_results(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -41,7 +41,7 @@ def run_setup(arguments: argparse.Namespace) -> int:
     base, secrets = _base(arguments.base, folder), _secrets(arguments)
     seen = asyncio.run(look())
     print(without_markup(Mask(secrets_in_environment(os.environ))(findings_lines(seen.findings))))
-    if not seen.reached and (asks or arguments.apply):
+    if not seen.reached and (asks or arguments.apply is not None):
         raise UserError(UNREACHED)
     suggested = {key: text for key, text in (("registry", seen.registry), ("mlflow", seen.mlflow)) if text}
     answers = _asked(suggested) if asks else _from_file(Path(arguments.answers), suggested)
@@ -51,7 +51,9 @@ def run_setup(arguments: argparse.Namespace) -> int:
     next_ = commands(answers, base, secrets, arguments.folder)
     for number, command in enumerate([*next_, IN_SLACK], 1):
         print(f"{number}. {command}")
-    first = arguments.apply or (_first(len(next_)) if asks else 0)
+    if arguments.apply is not None:
+        return _run(next_, arguments.apply)
+    first = _first(len(next_)) if asks else 0
     return _run(next_, first) if first else 0
 
 

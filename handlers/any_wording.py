@@ -17,6 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action
 from bot.core.errors import UserError
+from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Parsed, Table
 from bot.platform.commands.sentence import Names, read_sentence
@@ -37,10 +38,10 @@ from bot.sweep.answers.command_parser import (
     choose,
     parse_command,
 )
-from bot.sweep.answers.meaning import Meaning, branch_names, meaning, space_names, sweep_names
+from bot.sweep.answers.meaning import NEW, Meaning, branch_names, meaning, space_names, sweep_names
 from bot.sweep.form.view import Draft
 from bot.sweep.launch.command_line import parse_options
-from bot.sweep.launch.options import LAUNCH
+from bot.sweep.launch.options import LAUNCH, queue_names
 from bot.sweep.model.texts import linked
 from bot.text.wording import listed
 from handlers.context import (
@@ -65,8 +66,35 @@ NO_COMMAND = (
 )
 FIELD = re.compile(r"[\s*_•>-]*+\w++[*_\s]*+[:=]")  # `• branch: main`
 MIN_FIELDS = 2  # lines like that make a message one request
-ONE_TRIAL = re.compile(r"\btrial\b", re.IGNORECASE)  # one of them, not the whole sweep
-TOTAL = re.compile(r"\b(?:to|total|until|up to)\b|trials[=:]")
+ONE_TRIAL = re.compile(  # one of them, or some, not the whole sweep
+    r"\btrial\b|\bones\b|\b(?:trials|runs) (?:with|that|where|whose|which|above|below|over|under|[0-9])"
+    r"|\b(?:bad|worst|slow|stuck|fail\w+|nan|diverg\w+|these|those|some|half|most|remaining|pending|queued|other)"
+    r"(?: of)?(?: the)?(?: \S+'s)? (?:trials|runs)\b|\b[0-9]{1,4}$",
+    re.IGNORECASE,
+)
+SOME_TRIALS = re.compile(r"\b[0-9]+ (?:more )?trials\b", re.IGNORECASE)  # `stop after 20 trials`
+NOT_IT = re.compile(  # what belongs to a sweep, `remove otter's budget`, or to Sweepbot
+    r"\b(?:remove|delete|drop|kill|stop|end|cancel|trash|discard|clear|lift)(?: (?:the|its|my|all|\S+'s))* "
+    r"(?:budget|limit|priority|logs?|results?|checkpoints?|pictures?|curves?|hold(?:ing)?|paus(?:e|ing)"
+    r"|(?:talk|post|repl\w|answer|comment|writ|send|spamm)ing)\b",
+    re.IGNORECASE,
+)
+OF_TRIALS = re.compile(r"\btrial (?:#|no\.? |number )?[0-9]|\bfailed trials\b", re.IGNORECASE)  # of a rerun
+TOTAL = re.compile(
+    r"\b(?:to|total|until|up to|max(?:imum)?|at most|no more than)\b|trials[=:]", re.IGNORECASE
+)
+LATER = re.compile(
+    r"\b(?:(?:if|when)(?! (?:possible|you|u|that'?s|needed)\b)|unless|once(?! (?:more|again)\b)"
+    r"|(?:un)?till?(?! [0-9])|as soon as(?! possible\b)|tomorrow|tonight|later|after(?! all\b)|next week"
+    r"|(?:on|next) \w+day|at (?:[0-9]{1,2}(?::[0-9]{2}| ?[ap]m)|noon|midnight)"
+    r"|in \w+ (?:min(?:ute)?|h(?:our)?|day|week)s?)\b",
+    re.IGNORECASE,
+)
+ABSOLUTE = {"gpus", "nodes", "parallel", "budget"}  # options whose number isn't that of `2 more`
+LEFT_OUT = re.compile(
+    r"\b(?:all|everything|every \w+) but\b|\b(?:except|other than|apart from)\b", re.IGNORECASE
+)
+NOW = "The button runs it now: Sweepbot can't wait for a time or a condition."
 MORE = re.compile(r"^extend\b|\b(?:more|extra|additional)\b", re.IGNORECASE)
 OWN = re.compile(
     r"\b(?:it|all|everything|(?:my|the|this|that)(?: last| latest| current)? (?:sweep|run|job|experiment))\b"
@@ -177,15 +205,18 @@ async def _reworded(
         )
         names = Names(known=_known(context.config, sweeps), config=context.config)
         typed = _typed_command(tables[0], text)
-        if typed in (None, COMPARE, OPEN) or typed.by_key.keys() & {"branch", "space"}:
+        if _can_name(typed) or NEW.search(text):
             names = await _with_git_names(context, command | {"text": text}, last, names)
-    meant = meaning(text, tables, names, last.options, sweeps, command.get("here", ""))
+    usual = _usual(last, command["user_id"], sweeps)
+    meant = meaning(text, tables, names, usual, sweeps, command.get("here", ""))
     is_sweep = prefix == TABLE.prefix
     if meant is None and is_sweep and _is_no_command(typed, text):
         raise UserError(NO_COMMAND)
     is_launch = meant is not None and meant.command is LAUNCH
-    if meant is None or (
-        is_launch and not (is_sweep and (typed in (None, LAUNCH, RERUN, OPEN) or typed.answers))
+    if (
+        meant is None
+        or (is_launch and not (is_sweep and (typed in (None, LAUNCH, RERUN, OPEN) or typed.answers)))
+        or (meant.command is STATUS and _needs_value(typed))
     ):
         raise error
     if is_launch:
@@ -212,6 +243,16 @@ async def _reworded(
     return await _run(context, command, client, meant)
 
 
+def _usual(last: Draft, user: str, sweeps: list[SweepSummary]) -> dict[str, str]:
+    """Return the options of the last launch, with the space of the last sweep that wasn't refused."""
+    mine = [each for each in sweeps if each.user == user]
+    started = [each for each in mine if each.phase is not Phase.REFUSED]
+    space = next((each.space for each in started if each.space), "")
+    if space or (mine and not started):
+        return {**last.options, "space": space}
+    return dict(last.options)
+
+
 def _for_one(command: Fields) -> Fields:
     """Return a command with only its first line if it is a message; more lines of options are one request."""
     text = command.get("text", "")
@@ -225,12 +266,15 @@ async def _run(
     context: HandlerContext, command: Fields, client: AsyncWebClient, meant: Meaning
 ) -> str | Message:
     """Answer a question; offer a command that changes something."""
-    prefix = meant.table.prefix
+    prefix, text = meant.table.prefix, command["text"]
     if meant.command.answers:
         again = command | {"command": prefix, "text": meant.typed}
         return await context.spoken[prefix][1](context, again, client)
-    whole = f"{prefix} {meant.typed}"
-    return _offer(f"Run {code(whole)}? {plain(meant.note)}".strip(), "Run command", plain(whole))
+    whole, notes = f"{prefix} {meant.typed}", [plain(meant.note)]
+    if "sweep" in meant.command.by_key and meant.command.does is not Action.DRAIN and LATER.search(text):
+        notes.append(NOW)
+    asked = " ".join(filter(None, [f"Run {code(whole)}?", *notes]))
+    return _offer(asked, "Run command", plain(whole))
 
 
 def _is_no_command(typed: Command | None, text: str) -> bool:
@@ -251,6 +295,16 @@ def _typed_command(table: Table, text: str) -> Command | None:
         return table.find(text)[0]
     except UserError:
         return None
+
+
+def _can_name(typed: Command | None) -> bool:
+    """Return whether a text that begins with this command can name a branch or a space."""
+    return typed in (None, COMPARE, OPEN) or bool(typed.by_key.keys() & {"branch", "space"})
+
+
+def _needs_value(typed: Command | None) -> bool:
+    """Return whether a command that changes a sweep has a required option: `queue move fox` lacks it."""
+    return typed is not None and not typed.answers and any(each.required for each in typed.options)
 
 
 async def _form(
@@ -286,8 +340,17 @@ def _check_names_one(
 ) -> None:
     """Raise UserError if a text names several sweeps for a command that changes one, or a trial unclearly."""
     options = meant.parsed.options
-    if meant.command.does is Action.CANCEL and "trial" not in options and ONE_TRIAL.search(text):
-        raise UserError(f"Which trial? Usage: {meant.table.usage(meant.command)}.")
+    usage = f"Usage: {meant.table.usage(meant.command)}."
+    if meant.command.does is Action.CANCEL:
+        if NOT_IT.search(text):
+            raise UserError(NO_COMMAND)
+        if SOME_TRIALS.search(text) or ("trial" not in options and ONE_TRIAL.search(text)):
+            raise UserError(f"Which trial? {usage}")
+    if meant.command is RERUN and OF_TRIALS.search(text):
+        raise UserError("`rerun` repeats a sweep, not some of its trials. `promote` repeats the best one.")
+    adds = meant.adds or (meant.command.does is Action.BUDGET and re.search(r"\bby\b", text))
+    if adds and (totals := sorted(ABSOLUTE & options.keys())):
+        raise UserError(f"{totals[0]}= is the new number, not what is added. {usage}")
     keys = [each for each in ("sweep", "mute", "unmute") if each in options]
     if meant.command.answers or len(keys) != 1:  # `mute fox, unmute otter` is one command
         return
@@ -310,6 +373,8 @@ def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], confi
         return meant
     parsed = parse_command(meant.typed, command.get("here", ""))
     found = choose(parsed, command["user_id"], sweeps, config)
+    if "sweep" not in meant.parsed.options and not meant.command.answers and _is_unsure(meant, command):
+        raise UserError(f"Name the sweep. Usage: {meant.table.usage(meant.command)}.")
     options = {**meant.parsed.options, "sweep": " ".join((found.sweep, *found.others))}
     has = next((each.trials for each in sweeps if each.id == found.sweep), 0)
     trials = found.options.get("trials", 0)
@@ -318,6 +383,13 @@ def _resolved(meant: Meaning, command: Fields, sweeps: list[SweepSummary], confi
     ):  # `extend fox 10`
         options |= {"trials": str(trials + has)}
     return replace(meant, parsed=replace(meant.parsed, options=options))
+
+
+def _is_unsure(meant: Meaning, command: Fields) -> bool:
+    """Return whether a text that names no sweep is about something else: `all but otter`, `lab's files`."""
+    text, is_of_sweep = command["text"], meant.table.prefix == command["command"]
+    is_known = command.get("here") or (is_of_sweep and not (meant.note and not OWN.search(text)))
+    return bool(LEFT_OUT.search(text)) or not is_known
 
 
 def _offer(text: str, label: str, typed: str) -> Message | str:
@@ -331,6 +403,7 @@ def _known(config: Config, sweeps: list[SweepSummary]) -> dict[str, dict[str, st
     return {
         "repo": {each.name.lower(): each.name for each in config.repositories},
         "profile": {each.name.lower(): each.name for each in config.profiles},
+        "queue": {each: each for each in queue_names(config)},
         "sweep": called,
         "mute": called,
         "unmute": called,

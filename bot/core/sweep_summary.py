@@ -42,6 +42,7 @@ class SweepSummary:
     first_only: Annotated[bool, FIRST_ONLY] = False  # only the first trial can run
     holds: tuple[str, ...] = ()  # what keeps new trials from starting for now
     cpu_only: bool = False  # its trials request no GPUs
+    space: str = ""  # "": it runs seeds
 
     @property
     def live(self) -> bool:
@@ -73,6 +74,7 @@ def summary_of(sweep: SweepRecord) -> SweepSummary:
         first_only=sweep.first_only,
         holds=sweep.holds,
         cpu_only=sweep.plan is not None and not sweep.plan.gpus,
+        space="" if sweep.request.seeds else sweep.request.space,
     )
 
 

@@ -26,19 +26,32 @@ SECRET_NAME = re.compile(
 URL_LOGIN = re.compile(r"([a-z]+)://([^\s/\"'<>]*)@")
 URL_PASSWORD = re.compile(r"[?&](?:sentinel_)?password=([^&\s\"']+)")
 
-# Between a name and its value, in JSON, YAML, shells and URLs.
-SEPARATOR = r"\\?[\"']?[ \t]{0,2}[:=][ \t]{0,2}\\?[\"']?"
+# Between a name and its value, in JSON, YAML, shells and URLs, and in a container's `env:`.
+QUOTE = r"\\?[\"']?"
+SEPARATOR = (
+    rf"{QUOTE}(?:\](?=[ \t]?=[ \t]?[\"']))?"
+    rf"(?:[ \t]{{0,30}}[:=][ \t]{{0,30}}|,?\s{{1,40}}{QUOTE}(?i:value){QUOTE}[:=][ \t]{{0,2}}){QUOTE}"
+)
+# Before long values, which few words are: also in a call, a table, and a Dockerfile's ENV.
+LOOSE_SEPARATOR = rf"(?:{SEPARATOR}|\\?[\"'], ?\\?[\"']|[ \t]{{1,4}}(?:\| ?)?)"
+AFTER_OPTION = rf"{QUOTE}(?:=|,?[ \t]{{1,2}}){QUOTE}"  # of a command line, also as a list
 # Within quotes, a generated password can have any sign, and a passphrase has spaces.
 PLAIN_VALUE = r"(?:(?<=\")[^\"\\\n]{6,200}(?=\\?\")|(?<=')[^'\\\n]{6,200}(?=\\?')|[^\s\"'`,;&\\]{6,})"
 # `password: must be set` is prose: after a colon and a space, a lowercase word isn't a secret.
-SECRET_AFTER_NAME = rf"(?:(?<!: )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){PLAIN_VALUE}"
+SECRET_AFTER_NAME = rf"(?:(?<![: ] )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){PLAIN_VALUE}"
 # Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` aren't secrets.
 RANDOM_VALUE = r"(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
-KEY_NAMES = "|".join(
-    f"(?<=(?i:{name}{dash}key))"
-    for name in ("api", "access", "account", "auth", "encryption", "private", "secret", "signing")
-    for dash in ("", "_", "-")
+NAMED_KEYS = (
+    "api access account auth encryption kaggle openai private secret signing storage subscription wandb"
 )
+KEY_NAMES = "|".join(f"(?<=(?i:{name}{dash}key))" for name in NAMED_KEYS.split() for dash in ("", "_", "-"))
+KEY_NAMES += "|(?<=[A-Z0-9]_KEY)"  # a variable such as AZURE_KEY
+
+KEY_END = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+KEY_LINES = re.compile(  # of base64, backward; `\n` can be escaped
+    r"(?:[ \t]*(?:\n\r?|n\\{1,4}(?:r\\{1,4})?)[ \t\"']*[\w+/=]{1,4000}?(?=[ \t\"']*(?:\n|n\\)|[^\w+/=]|\Z))+"
+)
+MAX_KEY = 20_000  # characters
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,16 @@ def _forms(name: str, *patterns: str) -> list[Form]:
     return [Form(name, re.compile(pattern)) for pattern in patterns]
 
 
+# What keys of other services begin with, which docs/security.md lists; the second ones have several parts.
+PREFIXES = (
+    *("sk_live_", "sk_test_", "rk_live_", "rk_test_", "gsk_", "r8_", "fw_", "jina_", "pplx-", "rpa_", "xai-"),
+    *("AKCp", "do[opr]_v1_", "sbp_", "ntn_", "secret_", "AGE-SECRET-KEY-1", "ops_eyJ", "napi_"),
+)
+PREFIXES_OF_PARTS = (
+    *("lsv2_[ps][kt]_", "pcsk_", "tvly-", "tgp_v1_", "gl(?:sa|c)_", "tskey-", "pscale_", "sntry[su]_"),
+    *(r"dp\.[a-z]{2,5}\.", r"SG\.", r"\.atlasv1\."),
+)
+
 # A log of 1 MiB passes through all of these in linear time: each starts with letters or sets of letters,
 # which `re` finds quickly, and every repetition is bounded or ends at a character that it can't contain.
 FORMS = (
@@ -60,6 +83,8 @@ FORMS = (
         "private keys",
         r"()-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----)){0,20000}"
         r"(?:-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----)?",
+        # The same in base64, as in a kubeconfig.
+        r"()LS0tLS1CRUdJTi(?:BQUklW|BSU0Eg|BFQyBQ|BPUEVO|BFTkNS|BEU0Eg)[\w+/=]{40,}",
     ),
     # A user has no comma: in CSV, `s3://data,model@v2` is two cells.
     *_forms(
@@ -71,15 +96,39 @@ FORMS = (
         r"([Bb](?i:earer) +)(?=[^\s]{0,200}[A-Z0-9.])[\w.~+/-]{8,}=*",
         r"([Bb](?i:asic) +)(?=\w[\w+/]{0,200}[A-Z0-9+/=])[\w+/]{8,}=*",
         rf"([Aa](?i:uthorization){SEPARATOR}(?i:token|key|api-?key|digest|negotiate) ){PLAIN_VALUE}",
+        rf"([Aa](?i:uthorization){SEPARATOR}){RANDOM_VALUE}",
     ),
     *_forms("Slack tokens", r"()xox[a-z]-[\w-]+", r"()xapp-[\w-]+"),
     *_forms("one-time URLs of Slack", r"(ticket=)[\w-]+", r"(hooks\.slack(?:-gov)?\.com/)[\w/-]+"),
+    *_forms(
+        "webhooks of Discord and Teams, tokens of Telegram bots",
+        r"(discord(?:app)?\.com/api/webhooks/)[\w/-]+",
+        r"(\.webhook\.office\.com/webhookb2/)[\w@/-]+",
+        r"()AA(?<=[0-9]:AA)[\w-]{33}",
+    ),
     *_forms("Sweepbot's own tokens", r"()swb_[\w-]{20,}"),
     *_forms("secrets of webhooks", r"()whsec_[A-Za-z0-9+/]{20,}=*"),
     *_forms("GitHub tokens", r"()gh[pour]_[A-Za-z0-9]{20,}", r"()ghs_[\w.-]{20,}", r"()github_pat_\w{20,}"),
-    *_forms("GitLab tokens", r"()gl(?:pat|ptt|dt|rt|cbt|oas|ft|soat)-[\w.-]{16,}"),
-    *_forms("Hugging Face tokens", r"()hf_[A-Za-z0-9]{20,}"),
-    *_forms("Weights & Biases keys", r"()wandb_v1_\w{20,}"),
+    *_forms(
+        "GitLab tokens",
+        r"()gl(?:pat|ptt|dt|rt|cbt|oas|ft|soat|imt|agent)-[\w.-]{16,}",
+        r"()GR1348941[\w-]{16,}",
+    ),
+    *_forms("Atlassian and Bitbucket tokens", r"()AT[AC]TT3[\w=-]{60,}", r"()ATBB[A-Za-z0-9]{32}"),
+    *_forms("Hugging Face tokens", r"()hf_[A-Za-z0-9]{20,}", r"()api_org_[A-Za-z0-9]{20,}"),
+    *_forms(
+        "Weights & Biases keys",
+        r"()wandb_v1_\w{20,}",
+        r"()local-[0-9a-f]{40}",
+        r"(wandb login (?:--[\w=:/.-]{1,100} ){0,4})[0-9a-f]{40}",
+        r"(wandb\.login\([^)\n]{0,100}?[\"'])[0-9a-f]{40}",
+    ),
+    *_forms("Neptune tokens", r"()eyJhcGlf[\w+/]{40,}=*"),
+    *_forms(
+        "Kaggle keys",
+        r"()KGAT_[0-9a-f]{32}",
+        r"(\"username\": ?\"[^\"\n]{1,100}\", ?\"key\": ?\")[0-9a-f]{32}",
+    ),
     *_forms("NVIDIA keys", r"()nvapi-[\w-]{40,}"),
     *_forms("Databricks tokens", r"()dapi[0-9a-f]{32}"),
     *_forms("tokens of HashiCorp Vault", r"()hv[bsr]\.[\w-]{20,}"),
@@ -92,11 +141,31 @@ FORMS = (
         r"(/t/)(?:[a-z]{2}-)?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}",
         r"()pfx_[A-Za-z0-9]{20,}",
     ),
-    *_forms("AWS access keys, EKS tokens", r"()A(?:KIA|SIA)[0-9A-Z]{16}", r"()k8s-aws-v1\.[\w-]{20,}"),
-    *_forms("Google keys", r"()AIza[\w-]{30,}", r"()ya29\.[\w-]{20,}"),
+    *_forms(
+        "AWS access keys, EKS tokens",
+        r"()A(?:KI|SI|BI)A[0-9A-Z]{16}",
+        r"()k8s-aws-v1\.[\w-]{20,}",
+        r"()ABSK[\w+/]{60,}=*",
+        r"()IQoJb3JpZ2lu[\w+/%]{60,}=*",
+        r"()FwoGZXIvYXdz[\w+/%]{60,}=*",
+    ),
+    *_forms(
+        "Google keys",
+        r"()AIza[\w-]{30,}",
+        r"()ya29\.[\w-]{20,}",
+        r"()1//0[\w-]{40,}",
+        r"()GOCSPX-[\w-]{20,}",
+        r"()GOOG1[A-Z0-9]{50,}",
+    ),
     *_forms(
         "OpenAI and Anthropic keys",
-        r"()sk-(?:(?:proj|ant|or|svcacct|admin)-[\w-]{16,}|[A-Za-z0-9]{32,})",
+        r"()sk-(?:(?:proj|ant|or|svcacct|admin|lf|None)-[\w-]{16,}|[A-Za-z0-9]{32,})",
+    ),
+    *_forms(
+        "keys of other services",
+        *(rf"(){prefix}[\w.=-]{{28,}}" for prefix in PREFIXES_OF_PARTS),
+        *(rf"(){prefix}[A-Za-z0-9]{{20,}}" for prefix in PREFIXES),
+        r"()sk_[0-9a-f]{48}",
     ),
     *_forms("JSON Web Tokens", r"()eyJ(?<![\w-]eyJ)[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
     *_forms(
@@ -108,14 +177,17 @@ FORMS = (
         "values named password, passphrase, or secret",
         rf"([Pp][Aa][Ss][Ss](?i:word|wd|phrase){SEPARATOR}){SECRET_AFTER_NAME}",
         rf"([Ss][Ee][Cc][Rr][Ee][Tt]{SEPARATOR}){SECRET_AFTER_NAME}",
-        rf"(--(?:password|passwd|passphrase|secret) \\?[\"']?){PLAIN_VALUE}",
+        rf"(--(?:password|passwd|passphrase|secret){AFTER_OPTION}){PLAIN_VALUE}",
+        rf"([Pp][Aa][Ss][Ss]word[ \t]{{1,2}}){RANDOM_VALUE}",  # of a .netrc
+        r"(curl [^\n]{0,300}?(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,100}:)[^\s\"']+",
+        r"((?:docker|podman|helm registry) login [^\n]{0,300}?(?<=\s)-p[ =]?[\"']?)[^\s\"'-][^\s\"']*",
     ),
     *_forms(
         "long values named token, API key, or auth",
-        rf"([Tt][Oo][Kk][Ee][Nn]{SEPARATOR}){RANDOM_VALUE}",
-        rf"([Kk][Ee][Yy](?:{KEY_NAMES}){SEPARATOR}){RANDOM_VALUE}",
-        rf"(\"auth\\?\"{SEPARATOR}){RANDOM_VALUE}",
-        rf"(--(?:token|api-key|access-key) \\?[\"']?){RANDOM_VALUE}",
+        rf"([Tt][Oo][Kk][Ee][Nn]{LOOSE_SEPARATOR}){RANDOM_VALUE}",
+        rf"([Kk][Ee][Yy](?:{KEY_NAMES}){LOOSE_SEPARATOR}){RANDOM_VALUE}",
+        rf"(\"auth\\?\"{LOOSE_SEPARATOR}){RANDOM_VALUE}",
+        rf"(--(?<![\w-]--)(?=[a-z])[\w-]{{0,40}}?(?:token|secret|key){AFTER_OPTION}){RANDOM_VALUE}",
     ),
 )
 
@@ -150,9 +222,22 @@ class Mask:
         text = without_escapes(text)
         for look in self._variants:
             text = text.replace(look, MASKED)
+        text = _without_ends_of_keys(text)
         for form in FORMS:
             text = form.pattern.sub(rf"\g<1>{MASKED}", text)
         return text
+
+
+def _without_ends_of_keys(text: str) -> str:
+    """Mask the lines of base64 before the END of a private key whose BEGIN a log has cut off."""
+    parts, done = list[str](), 0
+    for end in KEY_END.finditer(text):
+        before = text[done : end.start()]
+        lines = KEY_LINES.match(before[::-1][:MAX_KEY])
+        kept = len(before) - len(lines[0]) if lines else len(before)
+        parts += [before[:kept], f"{MASKED}\n" if lines else "", end[0]]
+        done = end.end()
+    return "".join([*parts, text[done:]])
 
 
 def _parts(secret: str) -> set[str]:

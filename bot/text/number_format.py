@@ -11,6 +11,7 @@ FORMULA = re.compile(r"(^|[;\t])(?=[=+\-@\t\r])")
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 SMALL = 100  # smaller numbers get decimals
 LEAST = 0.05  # GPU-hours that round to 0.1; fewer get one digit
+HALF_CENT = 0.005  # of which less gets one digit, too
 
 
 def finite(text: str) -> float | None:
@@ -30,8 +31,10 @@ def hours(value: float) -> str:
 
 
 def money(value: float, currency: str) -> str:
-    """Format an amount: `$1,203`, `EUR 12.50`."""
+    """Format an amount: `$1,203`, `EUR 12.50`, `$0.003`; 0 only if it is nothing."""
     blank = " " if currency[-1:].isalpha() else ""
+    if 0 < value < HALF_CENT:
+        return f"{currency}{blank}{max(value, 0.0001):.1g}"
     return f"{currency}{blank}{value:,.0f}" if value >= SMALL else f"{currency}{blank}{value:.2f}"
 
 

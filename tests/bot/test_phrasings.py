@@ -46,7 +46,7 @@ from handlers import any_wording, slash_sweep
 from handlers.any_wording import reply_to
 from handlers.app import build
 from handlers.context import HandlerContext
-from tests.bot.factories import ADMIN, a_sweep
+from tests.bot.factories import ADMIN, REQUEST, a_sweep
 from tests.bot.workspaces.environments.world import ENVIRONMENTS
 from tests.handlers.factories import a_context
 
@@ -140,6 +140,10 @@ def cases(half):
         yield expected, text.replace("\\n", "\n")
 
 
+def requester(user):
+    return Requester(user=user, user_name="", channel="C1")
+
+
 class World:
     """An application that notes what a text leads to."""
 
@@ -161,7 +165,7 @@ class World:
 
     async def start(self):
         for place, (name, (user, phase)) in enumerate(self.place.sweeps.items()):
-            owner = Requester(user=user, user_name="", channel="C1")
+            owner = requester(user)
             sweep = a_sweep(phase, id=name, request_id=f"s{place}", requester=owner, submitted=True)
             sweep = replace(sweep, plan=replace(sweep.plan, space=replace(sweep.plan.space, max_trials=12)))
             await self.context.store.create(sweep, [name], sweep.request_id)
@@ -188,12 +192,12 @@ class World:
 
         return noted
 
-    async def outcome(self, text, trigger):
+    async def outcome(self, text, trigger, here=""):
         self.done.clear()
         prefix, _, rest = text.partition(" ")
         prefix, text = (prefix, rest) if prefix in self.context.spoken else ("/sweep", text)
         command = {"command": prefix, "text": text, "user_id": ADMIN, "channel_id": "C1"}
-        command |= {"response_url": "https://hooks/1"}
+        command |= {"response_url": "https://hooks/1", "here": here}
         command |= {"trigger_id": trigger} if trigger else {"request_id": text}
         reply = await reply_to(self.context, command, None)
         if isinstance(reply, Message):
@@ -282,6 +286,89 @@ async def test_change_of_two_named_sweeps_offers_none_and_names_both_commands(re
     )
     assert await world.outcome("mute otter, unmute fox", "t2") == "ask /sweep me mute=otter unmute=fox"
     assert await world.outcome("cancel fox rather than otter", "t3") == "ask /sweep cancel optimizer-calm-fox"
+
+
+async def test_changes_without_what_they_need_say_what_is_missing_also_of_an_ended_sweep(redis, monkeypatch):
+    world = World(redis, monkeypatch, DIGITS)
+    await world.start()
+    for text, missing in (("queue move shark", "queue="), ("raise lr-sure-shark", "budget=")):
+        assert (await world.outcome(text, "t1")).startswith(f"error Missing {missing}. Usage: ")
+
+
+async def test_history_without_a_space_is_of_the_last_sweep_that_was_not_refused(redis, monkeypatch):
+    world = World(redis, monkeypatch, replace(DIGITS, sweeps={"lr-sure-shark": (ADMIN, Phase.REFUSED)}))
+    await world.start()
+    assert (await world.outcome("best of last week?", "t1")).startswith("error Missing space=. Usage: ")
+    ended = a_sweep(Phase.SUCCEEDED, request=replace(REQUEST, space="big"), requester=requester(ADMIN))
+    await world.context.store.create(ended, ["big-brave-otter"], "s9")
+    world = World(redis, monkeypatch, replace(DIGITS, sweeps={}))
+    await world.start()
+    assert await world.outcome("best of last week?", "t1") == "do /sweep history big"
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        *((text, "error") for text in ("nope", "nah", "hold on a sec", "hope this one works", "cause?")),
+        *((text, "error") for text in ("chance it recovers?", "deadline tomorrow", "delete this thread")),
+        ("cancel all but otter", "error Name the sweep."),
+        *((text, "error Nothing was started or changed") for text in ("stop posting here", "stop talking")),
+        ("stop after 20 trials", "error Which trial?"),
+        *((text, "error Which trial?") for text in ("kill the bad ones", "stop the trials with lr > 0.1")),
+        ("cancle it", "ask /sweep cancel lr-brave-otter"),
+        ("pasue", "ask /sweep pause lr-brave-otter"),
+        ("mute this", "ask /sweep me mute=lr-brave-otter"),
+    ],
+)
+async def test_chat_in_a_thread_offers_nothing_that_is_not_asked(redis, monkeypatch, text, outcome):
+    world = World(redis, monkeypatch, DIGITS)
+    await world.start()
+    found = await world.outcome(text, "", "lr-brave-otter")
+    assert found.startswith(outcome)
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        *((text, "error Name the sweep.") for text in ("delete lab's files", "/env remove lab")),
+        *((text, "error Name the sweep.") for text in ("stop everything except otter", "kill the noise")),
+        *((text, "ask /sweep cancel lr-brave-otter") for text in ("stop", "kill it please", "stop my sweep")),
+    ],
+)
+async def test_the_only_sweep_is_changed_only_by_words_that_mean_it(redis, monkeypatch, text, outcome):
+    only = {"lr-brave-otter": (ADMIN, Phase.RUNNING)}
+    world = World(redis, monkeypatch, replace(DIGITS, sweeps=only))
+    await world.start()
+    assert (await world.outcome(text, "t1")).startswith(outcome)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_later"),
+    [
+        ("kill otter at 6pm", True),
+        ("stop otter if it hits nan", True),
+        ("cancel otter tomorrow", True),
+        ("pause otter until monday", True),
+        ("kill otter asap, once more", False),
+        ("stop the otter sweep", False),
+        ("let otter finish its trials after that", False),
+    ],
+)
+async def test_offer_of_a_change_says_that_it_does_not_wait(redis, monkeypatch, text, is_later):
+    world = World(redis, monkeypatch, DIGITS)
+    await world.start()
+    command = {"command": "/sweep", "text": text, "user_id": ADMIN, "channel_id": "C1", "response_url": ""}
+    reply = await reply_to(world.context, command | {"trigger_id": "t1"}, None)
+    assert (any_wording.NOW in reply.text) is is_later
+
+
+async def test_offer_without_a_time_that_is_out_of_range_shows_it_as_typed(redis, monkeypatch):
+    world = World(redis, monkeypatch, DIGITS)
+    await world.start()
+    for typed in ("8d", "8 days"):
+        command = {"command": "/env", "text": f"keep lab {typed}", "user_id": ADMIN, "channel_id": "C1"}
+        reply = await reply_to(world.context, command | {"trigger_id": "t1", "response_url": ""}, None)
+        assert f'HOURS must be a time from 1h to 7d; got "{typed}".' in reply.text
 
 
 @pytest.mark.features("reservations")

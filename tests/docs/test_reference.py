@@ -149,8 +149,9 @@ def test_each_key_has_a_meaning_and_an_example_of_its_type():
 
 @cases("name", [name for name, key in CONFIG["properties"].items() if "x-example" in key])
 def test_configuration_accepts_every_example(name):
-    needed = "" if name == "repositories" else "repositories: {a: {url: https://x.org/a}}\n"
-    parse_config(f"{needed}{name}: {CONFIG['properties'][name]['x-example']}\n", "c.yaml")
+    needed = {"repositories": "{a: {url: https://x.org/a}}", "teams": "{vision: {}}"}
+    keys = needed | {name: CONFIG["properties"][name]["x-example"]}
+    parse_config("".join(f"{key}: {value}\n" for key, value in keys.items()), "c.yaml")
 
 
 @cases("name", [name for name, key in SPACE["properties"].items() if "x-example" in key])

@@ -13,6 +13,7 @@ from k8s.api.cache import CacheReader
 from k8s.katib.training import INJECTION_LABEL
 from k8s.objects import timestamp
 from local import kueue
+from local.kubernetes.apiserver.kinds import refusal
 from tests.bot.sweep.features.health import real_messages
 from tests.scenarios.failing_trials import FailingTrials
 
@@ -71,6 +72,23 @@ async def trained(simulation):
     await simulation.rounds(2)
     assert (await simulation.record()).building.trouble == ""
     assert simulation.slack.posted.count(":package: The build has started.") == 1
+    simulation.controllers._sync = lambda *_: None  # the Job's own status follows later
+    simulation.kubernetes.set_status(pod, {"phase": "Succeeded"})
+    await simulation.round()
+    assert len([text for text in simulation.slack.posted if "Build not started" in text]) == 1
+
+
+async def test_pod_security_that_rejects_a_build_is_reported(redis):
+    def reject(pod):
+        raise refusal(403, real_messages.POD_SECURITY)
+
+    simulation = builds(redis)
+    simulation.kubernetes.admission("Pod", reject)
+    async with simulation.started():
+        await simulation.rounds(6)
+        assert "the build's pod: the namespace's Pod Security level `restricted:latest`" in await waits(
+            simulation
+        )
 
 
 async def test_unavailable_katib_webhook_is_reported_for_builds(redis):

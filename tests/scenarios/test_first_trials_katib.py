@@ -36,6 +36,22 @@ async def test_suggestion_service_that_does_not_start_is_reported(redis):
         assert real_messages.NOT_READY in reported
 
 
+async def test_rejected_pod_of_the_suggestion_service_is_reported(redis):
+    created = {"type": "Created", "status": "True", "message": "Suggestion is created"}
+    async for simulation in without_katib(redis, created):
+        replicas = {"kind": "ReplicaSet", "apiVersion": "apps/v1"}
+        for name in (f"{SWEEP}-grid-7fc6b6bf6f", f"{SWEEP}-2-grid-5d649bff94"):
+            about = {**replicas, "metadata": {"name": name, "namespace": "sweeps", "uid": name}}
+            text = f"Error creating: {real_messages.POD_SECURITY} of {name}"
+            simulation.kubernetes.record_event(
+                about, "Warning", "FailedCreate", text, "replicaset-controller"
+            )
+        await simulation.after(MINUTE)
+        reported = await simulation.message()
+        assert "Kubernetes rejected the pod of Katib's suggestion service: the namespace's Pod" in reported
+        assert f"{SWEEP}-grid" in reported
+
+
 async def test_katib_error_that_is_only_in_an_event_is_reported(redis):
     ready = {"type": "DeploymentReady", "status": "True", "message": "Deployment is ready"}
     async for simulation in without_katib(redis, ready):

@@ -6,6 +6,7 @@ with the text.
 """
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
@@ -136,4 +137,11 @@ def _mistyped(word: str, tables: Iterable[Table]) -> list[Scored]:
     heads = {each.name.partition(" ")[0] for _, each in named}
     is_compared = word not in FILLERS and not word.endswith("ed")  # `cancelled` was done
     near = get_close_matches(word, heads, 1, SIMILARITY) if is_compared else []
-    return [Scored(ENOUGH, table, each) for table, each in named if each.name in near]
+    found = [each for each in named if each[1].name in near]
+    return [Scored(ENOUGH, *each) for each in found if each[1].answers or _is_slip(word, each[1].name)]
+
+
+def _is_slip(word: str, name: str) -> bool:
+    """Return whether letters are only swapped, or one is missing or too many: `cause` isn't pause."""
+    typed, meant = Counter(word), Counter(name)
+    return word[0] == name[0] and ((typed - meant) + (meant - typed)).total() <= 1

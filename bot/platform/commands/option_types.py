@@ -28,6 +28,7 @@ IN_HOURS = {
     "week": 168,
     "weeks": 168,
 }
+PERIODS = {"day": "24", "half day": "12", "day and half": "36", "for week": "168"}  # without a number
 _HOURS = re.compile(r"([0-9]{1,4})(h|d)?")
 
 

@@ -7,7 +7,7 @@ a suggestion for a person to confirm; `grammar` reads the commands that run as t
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -16,7 +16,7 @@ from typing import Any
 
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Command, Option, Parsed, Table, bare, pairs, read_values
-from bot.platform.commands.option_types import Choice, Duration, Number
+from bot.platform.commands.option_types import IN_HOURS, Choice, Duration, Number
 from bot.platform.commands.words import (
     AMOUNT,
     ARTICLES,
@@ -25,6 +25,7 @@ from bot.platform.commands.words import (
     MAX_PHRASE,
     NUMBERS,
     clean,
+    in_digits,
     stem,
     unquoted,
     whole_numbers,
@@ -37,12 +38,14 @@ MAX_NOTE = 600  # characters
 MAX_SUGGESTED = 3  # unknown words that are compared with known names, and those after numbers with keys
 SIMILARITY = 0.7  # 0 to 1, of a mistyped key
 SHORT = re.compile(r"-([a-z])=?([0-9]*)")  # `-g 4`, and `-g4`
+TIME_WORDS = {*IN_HOURS, "minute", "minutes", "min", "mins"}
 MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
 ADDED = {"add", "by", "more", "another", "additional", "extra"}
 BETWEEN = {"x", "×", "total", "of", "different", "separate", "full"}  # a number and what it counts
 OF_LAST = {"as", "many", "much", "number", "of", "usual", "last", "previous", "my", "our", "that", "amount"}
 PLURAL = re.compile(r"(?:...|[0-9])s$")
-LEFT_OUT = {"instead of", "rather than"}  # the name after these isn't wanted
+LEFT_OUT = {"instead of", "rather than", "except", "except for", "all but", "everything but", "other than"}
+LEFT_OUT |= {"apart from", "aside from", "excluding", "besides"}  # the names after these aren't wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,13 +132,12 @@ class _Reader:
                 self._values.setdefault(_without_articles(phrase), {}).setdefault(each.key, value)
         self._known = {*chain(*names.known.values())}
 
-    def _phrases(self, option: Option) -> Iterator[tuple[str, str]]:
-        yield from self._names.known.get(option.key, {}).items()
+    def _phrases(self, option: Option) -> Iterable[tuple[str, str]]:
+        known = dict(self._names.known.get(option.key, {}))
         if isinstance(option.type, Choice):
-            known = option.type.known(self._context)
-            yield from (
-                (name.lower(), name) for name in known if name not in {"on", "off", "default", "push"}
-            )
+            known |= {name.lower(): name for name in option.type.known(self._context)}
+            known = {name: known[name] for name in known.keys() - {"on", "off", "default", "push"}}
+        return known.items()
 
     def spans(self, text: str) -> str:
         """Take the values that are several words, such as `from 22 to 7`; return the text without them."""
@@ -164,7 +166,7 @@ class _Reader:
             self._notes.append(f"Unclosed quote after `{key}=`.")
         option = self._command.by_key[key]
         value = unquoted(value) if option.free else option.means.get(bare(value).lower(), bare(value))
-        self._set(key, NUMBERS.get(value, value) if self._counts(key) else value)
+        self._set(key, in_digits(value) if self._counts(key) else value)
 
     def _set(self, key: str, value: str) -> None:
         if self._command.by_key[key].many and key in self.options:
@@ -200,7 +202,7 @@ class _Reader:
                 self._set("budget", words[place])
                 place, hints, last = place + 1, [], ""
             elif phrase in LEFT_OUT:
-                place += size + self._longest(lower, place + size)[1]
+                place = self._after_names(lower, place + size)
             elif phrase in self._values:
                 keys = self._values[phrase]
                 key = next((each for each in hints if each in keys), "") or self._preferred(keys)
@@ -218,6 +220,16 @@ class _Reader:
             else:
                 self._word(words[place], hints)
                 place, hints, last = place + 1, [], ""
+
+    def _after_names(self, lower: list[str], place: int) -> int:
+        """Return the place after a name, and after others that follow it."""
+        place += self._longest(lower, place)[1]
+        while place < len(lower):
+            phrase, size = self._longest(lower, place)
+            if phrase not in self._known and lower[place] not in {"and", "or"}:
+                break
+            place += size
+        return place
 
     def _parts(self, word: str) -> list[str]:
         """Return the names in `main,dev`, `main/lr`, and `big-space`, unless that is itself a name."""
@@ -272,19 +284,20 @@ class _Reader:
 
     def _amount(self, lower: list[str], place: int) -> int:
         """Take `4 gpus`, `4gpus`, and `2 a100`; return the number of words, or 0."""
+        for option in self._command.options:
+            if option.units and (taken := self._time(lower, place, option)):
+                return taken
         if not (number := self._number(lower[place])):
             return 0
         found = AMOUNT.fullmatch(lower[place])
         glued, after = found[2] if found else "", [*lower[place + 1 : place + 2], ""][0]
         start = place + 2 if after in {*ADDED, *BETWEEN} else place + 1
-        unit = glued or " ".join(lower[start : start + 1])
-        for option in self._command.options:
-            if factor := option.units.get(unit):
-                self._set(option.key, f"{float(number) * factor:g}")
-                return 1 if glued else start - place + 1
         if glued and glued in self._keys:
             self._set(self._keys[glued], number)
             return 1
+        if after in TIME_WORDS and not glued and after not in self._keys:  # `add 2 hours`: not 2 trials
+            self._unread.append((f"{lower[place]} {after}", ""))
+            return 2
         is_added = lower[place][0] == "+" or ADDED & {after, *lower[max(place - 1, 0) : place]}
         self._adds = self._adds or bool(is_added)
         if glued or not after:
@@ -300,6 +313,28 @@ class _Reader:
             self._set(key, number)
             return start - place + 1
         return 0
+
+    def _time(self, lower: list[str], place: int, option: Option) -> int:
+        """Take `8 days`, `2 more hours`, `2,5h`, and `2 h and 30 min`; return the number of words, or 0."""
+        hours, end = 0.0, place
+        while end < len(lower):
+            start = end + (end > place and lower[end] == "and")
+            word, after = [*lower[start : start + 2], "", ""][:2]
+            found = AMOUNT.fullmatch(word.replace(",", "."))
+            number, unit = found.groups() if found else (NUMBERS.get(word, ""), "")
+            if not unit:
+                start += 2 if after in {*ADDED, *BETWEEN} else 1
+                unit = " ".join(lower[start : start + 1])
+            if not number or unit not in option.units:
+                break
+            hours, end = hours + float(number) * option.units[unit], start + 1
+            if lower[end : end + 2] == ["and", "half"]:
+                hours, end = hours + option.units[unit] / 2, end + 2
+        if end > place:
+            value, said = f"{hours:.10g}", " ".join(lower[place:end])
+            errors = read_values((option,), {option.key: value}, self._context)[1]
+            self._set(option.key, said if errors else value)  # its error has what was typed
+        return end - place
 
     def _mistyped_key(self, word: str) -> str:
         """Return the option that a word after a number means, as in `30 trails`."""
@@ -389,7 +424,7 @@ class _Reader:
             self._set(first.key, self._unread.pop()[0])  # its values can't be listed yet: a lone word is one
         required = [each.key for each in self._command.options if each.required]
         missing = [key for key in required if key not in self.options]
-        amounts = ((each, each[0].strip("$x+")) for each in self._unread)
+        amounts = ((each, each[0].strip("x+")) for each in self._unread)
         numbers = [
             (each, NUMBERS.get(said, said))
             for each, said in amounts

@@ -13,6 +13,7 @@ _LEAD = _any(
     r"""@?sweepbot | dear | ugh+ | h+m+ | u+m+ | so | ok(?:ay)? | k | omg | wow | lol | haha | hey+ | hi+
     | hello | yo | oh | ah | argh | damn | alright | right | well | and | also | anyway | sorry | wait
     | actually | now | then | fyi | btw | by the way | heads up | no | yes | yeah | just so you know
+    | (?:hold|hang) on(?: a (?:sec|second|minute|min|moment))? | one (?:sec|moment|minute) | nope | nah
     | just curious | (?:quick )?question | remind me | tell me | do you know | any idea | go ahead and
     | please | pls | plz | kindly | just | maybe | perhaps | let'?s | time to | feel free to
     | remember to | (?:can|could|would|will) (?:you|u|we|i)
@@ -68,7 +69,7 @@ _BEYOND = _any(  # what people ask for and no command does
     | (?:create|add|delete|remove|make|rename|update|change|format|drain|restart|cordon|fire|approve
     | close|open) (?:a |the |my |our |this |new )*(?:branch|space|file|repo|user|account|channel|column
     | profile|dataset|node|server|cluster|scheduler|pod|config|code|paper|pr|pull|issue|ticket
-    | meeting|bob|pizza|door|window|password)(?:e?s)?"""
+    | meeting|thread|message|post|chart|picture|comment|bob|pizza|door|window|password)(?:e?s)?"""
 )
 CLAUSE = re.compile(r"[,.;:!?\n](?=\s|$)|\s(?:but|instead|because|then|and just)\s", re.IGNORECASE)
 _REQUEST = _any(

@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bot.platform.commands.grammar import POLITE, bare, plain_words, unescape
@@ -17,26 +17,23 @@ MAX_PHRASE = 4  # words of a phrase
 _QUOTED = r"""(?:"[^"]*"|'[^']*'|`[^`]*`)"""
 APART = re.compile(r"(?<!\S)([0-9]{1,3})x(?=[a-z])|(?<=\bw)/(?=[0-9])|@(?=\w)", re.IGNORECASE)
 WORD = re.compile(
-    rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?"""
+    rf"""[^\s"'`,;()=]+={_QUOTED}|"[^"]*"|`[^`]*`|(?<!\S)'[^']*'(?!\S)|(?:[^\s"`,;()]|,(?=\S))+(?:"[^"]*")?|,"""
 )
 ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split()  # noqa: SIM905
 ONES += [f"{each}teen" for each in ("six", "seven", "eigh", "nine")]
 TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905
+SIZES = {"dozen": 12, "hundred": 100, "thousand": 1000}
 NUMBERS = {word: str(number) for number, word in enumerate(ONES)}
 NUMBERS |= {word: str(20 + 10 * number) for number, word in enumerate(TENS)}
-NUMBERS |= {
-    f"{ten}{sign}{one}": str(int(NUMBERS[ten]) + int(NUMBERS[one]))
-    for ten in TENS
-    for one in ONES[1:10]
-    for sign in "- "
-}
-NUMBERS |= {
-    f"{one} {many}": str(size * int(NUMBERS[one]))
-    for many, size in (("dozen", 12), ("hundred", 100), ("thousand", 1000))
-    for one in ONES[1:10]
-}
-NUMBERS |= {"single": "1", "couple": "2", "half dozen": "6", "dozen": "12", "hundred": "100"}
-THOUSANDS = re.compile("[$€£]?[0-9]{1,3}(?:,[0-9]{3})+")
+NUMBERS |= {word: str(size) for word, size in SIZES.items()} | {"single": "1", "couple": "2", "pair": "2"}
+MONEY = dict.fromkeys(("dollar", "dollars", "bucks", "usd", "$"), "$")
+MONEY |= dict.fromkeys(("euro", "euros", "eur", "€"), "€") | dict.fromkeys(("pounds", "gbp", "£"), "£")
+VAGUE = {"few", "several", "many"}  # before a size, no number
+DIGITS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,3})?")
+TIMES = re.compile("(?:[0-9]{1,4}[dhm]){2,3}(?:in)?|[0-9]{1,4}h[0-9]{1,2}|[0-9]{1,4}:[0-5][0-9]:00")
+ABOUT = re.compile(r"[<>≤≥~≈]?=?([0-9]+)(?:\+|ish)?")
+FRACTIONS = {"1/2": "0.5", "½": "0.5", "1/4": "0.25", "¼": "0.25", "3/4": "0.75", "¾": "0.75"}
+THOUSANDS = re.compile("[$€£]?[0-9]{1,3}(?:[,'_][0-9]{3})+(?:\\.[0-9]{1,2})?")
 FACTORS = {
     "half": 0.5,
     "halve": 0.5,
@@ -90,9 +87,12 @@ def words_of(text: str) -> list[str]:
     """Return the words of a sentence, with their quotes; none of one that is too long."""
     if len(text) > MAX_SENTENCE:
         return []
-    return WORD.findall(
+    words = WORD.findall(
         NOT.sub("don't", APART.sub(_apart, IN_TREE.sub("", plain_words(unescape(text))).replace("->", "=")))
     )
+    pairs = zip(["", *words], words, strict=False)
+    # Of the commas, only those after numbers count: `twenty, two gpus`.
+    return ["/" if word == "," else word for last, word in pairs if word != "," or last.lower() in NUMBERS]
 
 
 def _apart(found: re.Match[str]) -> str:
@@ -107,19 +107,85 @@ def clean(word: str) -> str:
 
 
 def whole_numbers(words: Iterable[str]) -> list[str]:
-    """Return the words with each number as one: `two hundred` is 200, and `$1,000` is $1000.
+    """Return the words with each number as one: `two hundred and fifty` is 250, `1,000 dollars` is $1000.
 
-    `seeds 100,200` are two.
+    `seeds 100,200` are two, and so are `twenty, two`.
     """
-    found = list[str]()
-    for word in words:
-        last = found[-1].lower() if found else ""
-        if pair := NUMBERS.get(f"{last} {word.lower()}"):
-            found[-1] = pair
+    left, found, place = [part for word in words for part in _parts(word)], list[str](), 0
+    lower = [word.lower() for word in left]
+    while place < len(left):
+        value, end = _spelled(lower, place)
+        word, last = left[place], found[-1].lower() if found else ""
+        counted = -2 if last == "more" and found[1:] else -1  # `50 more dollars`
+        number = found[counted].lower() if found else ""
+        if end > place + 1:
+            found.append(f"{value:.10g}")
+        elif lower[place] in FRACTIONS and DIGITS.fullmatch(last):  # `1 1/2 hours`
+            found[-1] = f"{float(last) + float(FRACTIONS[word]):g}"
+        elif word == "times" and DIGITS.fullmatch(NUMBERS.get(last, last)):
+            found[-1] += " times"  # is no number of anything
+        elif lower[place] in MONEY and DIGITS.fullmatch(NUMBERS.get(number, number)):
+            found[counted] = MONEY[lower[place]] + NUMBERS.get(number, number)
+        elif (last in VAGUE and lower[place] in SIZES) or (last.isdecimal() and word == "000"):
+            found[-1] += f" {word}" if last in VAGUE else word
         else:
             is_one = THOUSANDS.fullmatch(word) and last not in {"seed", "seeds"}
-            found.append(word.replace(",", "") if is_one else word)
+            found.append(re.sub("[,'_]", "", word) if is_one else FRACTIONS.get(word, word))
+        place = max(end, place + 1)
     return found
+
+
+def in_digits(text: str) -> str:
+    """Return `two hundred` as 200; a text that is no number as it is."""
+    words = whole_numbers(text.lower().split())
+    return NUMBERS.get(words[0], words[0]) if len(words) == 1 else text
+
+
+def _parts(word: str) -> list[str]:
+    """Return `twenty-two`, `2h30m`, `2:30:00`, and `100€` as two words, and others as they are."""
+    if TIMES.fullmatch(word.lower()):
+        numbers = re.findall("[0-9]+[a-z]*", word.lower().removesuffix(":00").replace(":", "h"))
+        return [*numbers[:-1], numbers[-1] + ("min" if numbers[-1].isdecimal() else "")]
+    if found := ABOUT.fullmatch(word):
+        return [found[1]]
+    if word[-1:] in MONEY and word[:1].isdecimal():
+        return [word[:-1], word[-1]]
+    parts = word.lower().split("-")
+    return parts if parts[1:] and {*parts} <= {*NUMBERS, "and", "half"} else [word]
+
+
+def _spelled(words: Sequence[str], place: int) -> tuple[float, int]:
+    """Return the number that words spell from a place on, and the place after it: that place if none."""
+    value, size, end = _term(words, place)
+    while size >= SIZES["hundred"]:
+        start = end + (words[end : end + 1] == ["and"])
+        more, next_size, after = _term(words, start)
+        if after == start or more >= size or words[start][0].isdigit():
+            break
+        value, size, end = value + more, next_size, after
+    return value, end
+
+
+def _term(words: Sequence[str], place: int) -> tuple[float, int, int]:
+    """Return `twenty two`, `half dozen`, or `2 thousand`, the size of its last word, and its end."""
+    word, after = [*words[place : place + 2], "", ""][:2]
+    number, end, size = NUMBERS.get(word, word), place + 1, 1
+    if word in TENS and after in ONES[1:10]:
+        value, end = float(number) + float(NUMBERS[after]), place + 2
+    elif word in SIZES:
+        value, end = 1.0, place
+    elif word == "half" and after in SIZES:
+        value = 0.5
+    elif DIGITS.fullmatch(number):
+        value = float(number)
+    else:
+        return 0.0, 1, place
+    if words[end : end + 2] == ["and", "half"]:
+        value, end = value + 0.5, end + 2
+    while words[end : end + 1] and words[end] in SIZES:
+        size, end = SIZES[words[end]], end + 1
+        value *= size
+    return value, size, end
 
 
 def as_pairs(text: str) -> str:

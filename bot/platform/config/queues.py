@@ -8,16 +8,15 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from bot.platform.config.rules import Key, Matching, Name, Several
+from bot.platform.config.rules import Key, Name, Several
 from bot.platform.config.section import Section
-from bot.platform.config.value_types import NAMESPACE_NAME, Text, object_name
 from bot.platform.config.value_types import Member as SlackMember
+from bot.platform.config.value_types import TeamName, Text, object_name
 from bot.text.wording import did_you_mean, listed, shortened
 
 PRIORITIES = ("low", "normal", "high")  # rising
 QUEUE_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # a label's value holds it
 PRIORITY_NAME = re.compile("|".join(PRIORITIES))
-GrantedTeam = Annotated[Text, Matching(NAMESPACE_NAME, "the name of a team", "team")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,7 @@ class Grant(Section):
     """A queue or a priority, and who can use it in addition to admins. Neither teams nor people: everyone."""
 
     name: str
-    teams: Annotated[Several[GrantedTeam], Key("[vision]", "everyone")] = ()
+    teams: Annotated[Several[TeamName], Key("[vision]", "everyone")] = ()
     """Teams that can use it."""
     people: Annotated[Several[SlackMember], Key("[U012ABC]", "everyone")] = ()
     """Slack users who can use it."""

@@ -29,6 +29,7 @@ from bot.text.wording import listed
 # Of images: a ConfigMap's name and Kubernetes' limit for image names have to hold what follows.
 REGISTRY = re.compile(rf"{DNS_LABEL}(?:[.]{DNS_LABEL})*(?::[0-9]{{1,5}})?(?:/{PATH_COMPONENT})*", re.ASCII)
 MAX_REGISTRY = 120  # characters
+A_DAY, MAX_DAYS = 86_400, 36_500  # seconds; a hundred years
 REGISTRY_SECRETS = ("password", "identitytoken", "registrytoken", "auth")
 QUOTED = re.compile(r"""(["']).*\1""", re.DOTALL)
 REDIS_SCHEMES = ("redis://", "rediss://", "redis+sentinel://", "rediss+sentinel://", "unix://")
@@ -42,9 +43,9 @@ REASONS = {
     "bool_parsing": "must be true or false",
     "int_parsing": "must be a whole number",
     "float_parsing": "must be a number",
-    "greater_than": "must be above {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than_equal": "must be at most {le}",
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be at least {ge:g}",
+    "less_than_equal": "must be at most {le:g}",
     "literal_error": "must be {expected}",
 }
 
@@ -153,9 +154,9 @@ class PlanSettings(BaseModel):
     needed), where builds run"""
     build_ca_configmap: str | None = Field(None, examples=["company-ca"])
     """ConfigMap with CA certificates for git and registries, where builds run"""
-    image_days: int | None = Field(None, ge=1, examples=["30"])
+    image_days: int | None = Field(None, ge=1, le=MAX_DAYS, examples=["30"])
     """delete image parts unused for this many days; default: never"""
-    sweep_days: int = Field(30, ge=0)
+    sweep_days: int = Field(30, ge=0, le=MAX_DAYS)
     """delete ended sweeps from the cluster (not from MLflow) after this many days; 0: never"""
     mlflow_tracking_uri: ShownUrl = Field("http://mlflow.invalid", examples=["http://mlflow.mlflow.svc:5000"])
     """MLflow URL for trials and the bot"""
@@ -248,13 +249,13 @@ class Settings(PlanSettings):
     """bearer token for Prometheus"""
     prometheus_labels: Matchers | None = Field(None, examples=["cluster=lab"])
     """labels of this cluster's series, by commas, if Prometheus has several clusters; default: none"""
-    dcgm_scrape_seconds: int | None = Field(None, ge=1, examples=["30"])
+    dcgm_scrape_seconds: int | None = Field(None, ge=1, le=A_DAY, examples=["30"])
     """seconds between scrapes of dcgm-exporter; default: measured"""
-    usage_seconds: int = Field(30, ge=1)
+    usage_seconds: int = Field(30, ge=1, le=A_DAY)
     """seconds between GPU samples"""
-    watch_seconds: int = Field(180, ge=1)
+    watch_seconds: int = Field(180, ge=1, le=A_DAY)
     """seconds between checks for idle GPUs"""
-    worker_concurrency: int = Field(8, ge=1)
+    worker_concurrency: int = Field(8, ge=1, le=1000)
     """sweeps one worker handles concurrently"""
     http_host: str = "::"
     """address to listen on; :: means all, IPv4 included"""
@@ -262,7 +263,7 @@ class Settings(PlanSettings):
     """port of /healthz, /readyz, /metrics, and Slack's requests; 0: any free port"""
     sweepbot_api_port: int | None = Field(None, ge=0, le=65535, examples=["8081"])
     """port of the HTTP API (docs/api.md), on HTTP_HOST; 0: any free port; default: off"""
-    shutdown_grace: float = Field(20, gt=0)
+    shutdown_grace: float = Field(20, gt=0, le=A_DAY)
     """seconds to finish running work after SIGTERM; keep the pod's grace period 10 s longer"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """log level: DEBUG, INFO, WARNING, or ERROR"""

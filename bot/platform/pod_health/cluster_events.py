@@ -20,6 +20,13 @@ async def list_events(kind: str, namespace: str, name: str, clients: Clients) ->
     return [event for event in events if target.items() <= event["involvedObject"].items()]
 
 
+async def rejected_replicas(namespace: str, prefix: str, clients: Clients) -> Manifests:
+    """Return the events about rejected pods of ReplicaSets whose names start with prefix."""
+    fields = "involvedObject.kind=ReplicaSet,reason=FailedCreate"
+    events = await clients.trials.list("Event", namespace, fields=fields)
+    return [event for event in events if event["involvedObject"]["name"].startswith(prefix)]
+
+
 async def find_workload(job: Manifest | None, clients: Clients) -> Manifest | None:
     """Return the Workload of a suspended Job; None for any other Job, and without Kueue."""
     if job is None or not is_suspended(job):

@@ -43,6 +43,7 @@ KATIB_SERVICE = re.compile(r"//katib-controller\.([a-z0-9-]{1,63})\.svc[:/]")
 KUEUE_SERVICE = re.compile(r"//kueue-webhook-service\.([a-z0-9-]{1,63})\.svc[:/]")
 # What the API server says of a pod that it refuses, and what that is in words
 REFUSALS = (
+    (r"exceeded quota: ([^,]{1,253}),", "the namespace's quota `{}` has no room"),
     (r'violates PodSecurity "([^"]{1,80})"', "the namespace's Pod Security level `{}` doesn't allow it"),
     (r'admission webhook "([^"]{1,253})" denied', "the policy of webhook `{}` doesn't allow it"),
     (r"ValidatingAdmissionPolicy '([^']{1,253})'", "the policy `{}` doesn't allow it"),
@@ -64,6 +65,12 @@ def no_suggestion(evidence: TrialEvidence) -> Diagnosis | None:
     experiment, search = evidence.experiment, evidence.search
     if evidence.trial or not _is_open(experiment):
         return None
+    rejected = None if evidence.services else evidence.last("FailedCreate")
+    if rejected:
+        words = rejected.get("message", "").rpartition("Error creating: ")[2]
+        what = f"Kubernetes rejected the pod of Katib's suggestion service{rejection(words)}."
+        text, fix = webhook_away(words) or (what, ADMIN)
+        return evidence.found("suggestion-pod", text, fix, words, report_at=again(rejected))
     words, killed = _services(evidence), _out_of_memory(evidence)
     if killed or (search and not search.ready and search.rejection is None):
         state = "ran out of memory" if killed else "isn't ready"
@@ -189,12 +196,16 @@ def refused_pod(evidence: TrialEvidence) -> Diagnosis | None:
     if "Unable to find primary container" in words:
         text = "Katib rejected the trial's pod: it didn't find the training container."
         return evidence.found("no-pod", text, ADMIN, words)
+    text = f"Kubernetes rejected the {evidence.noun}'s pod{rejection(words)}."
+    return evidence.found("no-pod", text, ADMIN, words, report_at=again(event))
+
+
+def rejection(words: str) -> str:
+    """Return why the API server rejects a pod, after a colon; "" if that isn't known."""
     matches = ((re.search(pattern, words), why) for pattern, why in REFUSALS)
     needs = unspecified(words)
     quota = f": the namespace's quota requires {needs} to be set" if needs else ""
-    why = next((f": {why.format(match[1])}" for match, why in matches if match), quota)
-    text = f"Kubernetes rejected the {evidence.noun}'s pod{why}."
-    return evidence.found("no-pod", text, ADMIN, words, report_at=again(event))
+    return next((f": {why.format(match[1])}" for match, why in matches if match), quota)
 
 
 def no_operator(evidence: TrialEvidence) -> Diagnosis | None:

@@ -22,7 +22,6 @@ from bot.platform.commands.speech import (
     is_beyond,
     is_chat,
     is_idle,
-    is_musing,
     is_past,
     is_question,
     is_request,
@@ -49,6 +48,10 @@ SEVERAL = re.compile(
     r"\b(?:(?:sweep|experiment|job|run|training|thing)s|(?:any|every)(?:thing|one)|all of them|overall)\b",
     re.IGNORECASE,
 )
+NEW = re.compile(
+    r"(?:^|[,.;:!?] ?|\b(?:and|then|so) )(?:run|start|launch|train|try|kick off|submit)\b", re.IGNORECASE
+)
+TARGETS = {"branch", "space"}
 FIXED = {"gpus", "nodes", "parallel", "profile"}  # options that a running sweep keeps
 MAX_ASIDE = 2  # marks of unknown words beside one name; more are chat: `who broke main again`
 MAX_NICKNAMED = 300  # branches of a repository; of more, parts of names take long to look up
@@ -132,7 +135,13 @@ def meaning(
     like |= {each.name: "cluster" for each in config.clusters if not targets}
     every = {*chain(*names.known.values())}
     order = ranked(f"{text} {tables[0].about}", tables, like, every)
-    is_named = bool(named or (here and order and "sweep" in order[0].command.by_key))
+    is_meant_here = here and order and "sweep" in order[0].command.by_key and not is_beyond(text)
+    is_named = bool(named or is_meant_here)
+    if named and targets == TARGETS and NEW.search(text) and RERUN not in [each.command for each in order]:
+        if order and not order[0].command.answers and order[0].command is not LAUNCH:
+            each = f"`/sweep {order[0].command.name} {named}` or `/sweep {start.parsed.typed}`"
+            raise UserError(f"That asks for two commands. Run each alone: {each}.")
+        is_named = False  # `after fox, run lr on main`
     is_help = bool(order) and order[0].command is HELP
     if is_help and order[0].score >= SURE and (not is_named or " if " in f" {text.lower()}"):
         return Meaning(table=_topic(text, tables), parsed=Parsed(command=HELP))
@@ -140,7 +149,7 @@ def meaning(
         return None
     if is_named:
         kept = {"from", "priority", "notify", "trials" if TRIAL.search(text) else ""}  # not to be changed
-        is_asked = not (is_musing(text) or is_told(text))
+        is_asked = not (is_question(text) or is_told(text))
         changed = options.keys() - kept if is_asked else set[str]()
         meant = [each for each in sweeps if is_meant(each.id, named or here)]
         order = _of_a_sweep(order, changed, meant, first_word(text), adds=start.adds and is_asked)
@@ -160,7 +169,7 @@ def meaning(
     if command is HELP:
         return Meaning(table=_topic(text, tables), parsed=Parsed(command=HELP))
     found = [
-        _read(text, each.table, each.command, names, last)
+        _read(text, each.table, each.command, names, last, here)
         for each in best
         if each.command not in (LAUNCH, HELP)
     ]
@@ -284,15 +293,20 @@ def _of_a_sweep(
     return [Scored(1, TABLE, asked)]
 
 
-def _read(text: str, table: Table, command: Command, names: Names, last: Mapping[str, str]) -> Meaning:
+def _read(
+    text: str, table: Table, command: Command, names: Names, last: Mapping[str, str], here: str
+) -> Meaning:
     """Read a text as a command; what an answer needs and the text doesn't name is as in the last launch."""
     found = read_sentence(text, table, command, names)
     missing = {
         each.key: last[each.key]
         for each in command.options
-        if command.answers and each.required and each.key in last
+        if command.answers and each.required and last.get(each.key)
     }
     options = {**missing, **found.parsed.options}
+    verb = first_word(text)
+    if here and not options and verb in {"mute", "unmute"} & command.by_key.keys():
+        options[verb] = here
     muting = [key for key in options if key in {"mute", "unmute"}]
     if len(muting) == 2 and not re.search(rf"\b{muting[1]}\b", text, re.IGNORECASE):
         del options[muting[1]]  # `mute fox and otter`

@@ -11,7 +11,13 @@ from bot.platform.pod_health.cluster_events import find_workload, list_events
 from bot.platform.pod_health.diagnosis import Diagnosis, waiting
 from bot.platform.pod_health.evidence import Rule, TrialEvidence, created_at, event_time
 from bot.platform.pod_health.queue_words import NO_QUOTA_FOR
-from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE, unspecified, webhook_away
+from bot.platform.pod_health.rules_admission import (
+    ADMIN,
+    WAIT_GRACE,
+    rejection,
+    unspecified,
+    webhook_away,
+)
 from bot.platform.pod_health.rules_startup import mount, sandbox
 from bot.text.wording import listed
 from k8s.api.client import Manifests
@@ -50,7 +56,7 @@ def refused(evidence: TrialEvidence) -> Diagnosis | None:
     event = evidence.last("FailedCreate")
     if evidence.pod or event is None:
         return None
-    words = str(event.get("message", "")).removeprefix("Error creating: ")
+    words = str(event.get("message", "")).rpartition("Error creating: ")[2]
     if quota := QUOTA.search(words):
         return evidence.found("quota", _over(quota), f"{OWN_NAMESPACE}, or raise the quota.", words)
     if failed := FAILED_QUOTA.search(words):
@@ -59,7 +65,7 @@ def refused(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("quota", text, fix, words)
     if away := webhook_away(words):
         return evidence.found("webhook", *away, words)
-    return evidence.found("no-pod", "Kubernetes rejected the build's pod.", ADMIN, words)
+    return evidence.found("no-pod", f"Kubernetes rejected the build's pod{rejection(words)}.", ADMIN, words)
 
 
 def pending(evidence: TrialEvidence) -> Diagnosis | None:

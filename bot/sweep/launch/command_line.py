@@ -134,13 +134,14 @@ def changed(request: SweepRequest, text: str, config: Config) -> SweepRequest:
         "from_",
         *(["gpus"] if "profile" in options else []),
     ]  # a profile brings its own GPUs
+    before = {"where": None} if request.seeds else {}  # an earlier version accepted and ignored it
     after = replace(
         request,
         commit=None,
         promotes=None,
         bisects=None,
         text=None if "space" in options else request.text,
-        **{key: values[key] for key in keys if key in values},
+        **before | {key: values[key] for key in keys if key in values},
     )
     if not (errors or after.auto) and after.parallel and after.trials and after.parallel > after.trials:
         errors["parallel"] = _too_parallel(after.parallel, after.trials)

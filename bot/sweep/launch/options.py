@@ -15,7 +15,7 @@ from bot.core.request import Notify
 from bot.core.seeds import parse_seeds, seeds_option
 from bot.core.space import ALGORITHMS, MetricSource
 from bot.platform.commands.grammar import Command, Option
-from bot.platform.commands.option_types import IN_HOURS, Choice, Matching, Number, Type, invalid
+from bot.platform.commands.option_types import IN_HOURS, PERIODS, Choice, Matching, Number, Type, invalid
 from bot.platform.config.limits import A_MINUTE, MAX_HOURS
 from bot.platform.config.policy import GOALS, Config, prebuilt_image, repository
 from bot.platform.config.queues import PRIORITIES
@@ -32,6 +32,8 @@ MAX_NAME = 30  # characters
 MAX_BRANCHES = 4  # of one sweep
 PREFIX_MIN = 3  # letters that abbreviate an algorithm's name
 TIMES = {**IN_HOURS, **dict.fromkeys(("minute", "minutes", "min", "mins", "m"), 1 / 60)}  # of max_hours=
+MEANT_HOURS = {"hour": "1", "half hour": "0.5", "hour and half": "1.5", "quarter hour": "0.25"}
+MEANT_HOURS |= {"quarter of hour": "0.25", "three quarters of hour": "0.75"}
 SPACE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 SPACE_RULE = (
     "a file name from sweeps/ without .yaml (lowercase letters, digits, dashes, underscores), for example "
@@ -139,7 +141,7 @@ def _elsewhere(key: str) -> str:
     return "CPU and memory come with `gpus=` or `profile=` (a machine type)." if key in RESOURCES else ""
 
 
-def _queues(config: Config) -> list[str]:
+def queue_names(config: Config) -> list[str]:
     """Return the names of all queues, also of the teams'."""
     of_teams = [team.queue for team in config.teams if team.queue]
     return [each.name for each in config.queueing.queues] + of_teams
@@ -345,7 +347,7 @@ OPTIONS = (
         "Max hours",
         HOURS_HINT,
         said=("hours", "hour", "h", "hr", "hrs"),
-        means={"hour": "1", "half hour": "0.5", "day": "24"},
+        means=PERIODS | MEANT_HOURS,
         units=TIMES,
     ),
     Option(
@@ -358,7 +360,7 @@ OPTIONS = (
         said=("gpu hours", "gpu-hours", "gpuh", "spend", "spend more than"),
     ),
     Option("cluster", Choice("clusters", "cluster"), MACHINES, "", "Cluster", "Where most GPUs are free"),
-    Option("queue", Choice(_queues, "queue"), QUEUE, "", "Queue", DEFAULT),
+    Option("queue", Choice(queue_names, "queue"), QUEUE, "", "Queue", DEFAULT),
     Option("priority", _priority, QUEUE, "`low`, `normal`, or `high`", "Priority", DEFAULT, means=URGENT),
     Option("name", _name, MESSAGES, free=True, said=("called", "call it", "name it", "named")),
     Option(

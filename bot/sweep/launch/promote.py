@@ -19,6 +19,7 @@ from bot.sweep.launch.options import LAUNCH, OPTIONS
 DEFAULT_SEEDS = "5"
 FIRST_SEED = 1  # 0 is the usual default of programs, with which a search without a seed has run already
 CHANGEABLE = {"seeds", "gpus", "nodes", "profile", "parallel", "name", "notify", "max_hours", "budget"}
+CHANGEABLE |= {"cluster", "queue", "priority"}
 PROMOTE = Command(
     "promote",
     Action.PROMOTE,
@@ -48,6 +49,9 @@ def promoted(sweep: SweepRecord, changes: str, config: Config) -> SweepRequest:
         gpus=plan.gpus,
         nodes=plan.nodes,
         profile=sweep.request.profile,
+        cluster=sweep.request.cluster,
+        queue=sweep.request.queue,
+        priority=sweep.request.priority,
         repo=sweep.request.repo,
         image=sweep.request.image or space.image or None,
         name=sweep.request.name or sweep.request.space,

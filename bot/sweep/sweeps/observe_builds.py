@@ -186,7 +186,7 @@ async def _with_trouble(
 async def _with_start(one: BuildSeen, clients: SweepClients, reader: CacheReader) -> BuildSeen:
     """Add whether the build's container has started, else why it hasn't."""
     pods = await _pods(one.build.ref, reader)
-    if any(pod.running_since for pod in _read(pods)):
+    if any(pod.running_since or pod.finished for pod in _read(pods)):  # the Job's end follows its pod's
         return replace(one, started=True)
     job = await reader.get(one.build.ref)
     return replace(one, trouble=await diagnose_build(one.build.ref, job, pods, clients))

@@ -8,7 +8,7 @@ from typing import Any
 
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Command, Option, Table, option_help, read_values
-from bot.platform.commands.option_types import IN_HOURS, Choice, Duration, Number, invalid, typed
+from bot.platform.commands.option_types import IN_HOURS, PERIODS, Choice, Duration, Number, invalid, typed
 from bot.platform.config.environments import (
     NAME,
     STORAGE,
@@ -44,7 +44,7 @@ def _named(_key: str, text: str, _context: Any) -> str:
 
 
 ENVIRONMENT = Option("name", _named, label="Name", word=True)
-HOURS = Option("hours", Duration(MAX_KEEP_HOURS), word=True, units=IN_HOURS)
+HOURS = Option("hours", Duration(MAX_KEEP_HOURS), word=True, means=PERIODS, units=IN_HOURS)
 OF_HOME = Option("home", Choice(("home",)), word=True)
 WHICH = Option("which", Choice(("team", "idle")), word=True)
 OPTIONS = (

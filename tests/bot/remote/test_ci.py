@@ -3,11 +3,13 @@
 import argparse
 import json
 import re
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from bot.__main__ import main
 from bot.core.errors import UserError
 from bot.remote import ci_host
 from bot.remote.ci import run_ci
@@ -358,3 +360,11 @@ def test_text_of_others_is_no_markup(text):
     assert len(shown) <= 82
     assert not {"|", "\n"} & set(shown)
     assert code("x" * 80) == f"`{'x' * 80}`"
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "1%"])
+def test_max_worse_must_be_a_percentage(monkeypatch, capsys, text):
+    monkeypatch.setattr(sys, "argv", ["sweepbot", "ci", "space=lr", f"--max-worse={text}"])
+    with pytest.raises(SystemExit):
+        main()
+    assert f'--max-worse: must be a percentage from 0 up, such as 1; got "{text}"' in capsys.readouterr().err

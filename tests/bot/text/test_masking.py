@@ -8,6 +8,7 @@ from tests.cases import cases
 
 OWN = ("xoxb-1-2-planted", "5ign-ing$ecret", 'p@ss/wörd "quoted"\'', "short")
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNza\n-----END OPENSSH PRIVATE KEY-----"
+KEY_END = "-----END RSA PRIVATE KEY-----"
 JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl"
 LONG = "0123456789abcdef0123456789abcdef01234567"
 DOCS = Path(__file__).parents[3] / "docs" / "security.md"
@@ -67,6 +68,9 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         ("https://x.blob/y?sv=1&sig=AbCd%2F0123456789x%3D", "https://x.blob/y?sv=1&sig=***"),
         ('{"auths": {"r": {"auth": "YWRhOmh1bnRlcjI6MQ=="}}}', '{"auths": {"r": {"auth": "***"}}}'),
         ('{\\"password\\": \\"hunter22\\"}', '{\\"password\\": \\"***\\"}'),
+        ("RUN curl -sSf -u 'ada:hunter2' https://x", "RUN curl -sSf -u 'ada:***' https://x"),
+        ("curl --user ada:hunter2 https://x", "curl --user ada:*** https://x"),
+        ("docker login -u ada -p hunter2 reg", "docker login -u ada -p *** reg"),
         ("docker login --password hunter22 reg", "docker login --password *** reg"),
         ("password: correct2horse, secret='batterystaple'", "password: ***, secret='***'"),
         ("connect(password='x9&kP;2mQ', user='ada')", "connect(password='***', user='ada')"),
@@ -74,6 +78,45 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         ('passphrase: "correct horse battery"', 'passphrase: "***"'),
         ("MLFLOW_TRACKING_PASSWORD=hunter22", "MLFLOW_TRACKING_PASSWORD=***"),
         (f"{{'token': '{LONG}'}}", "{'token': '***'}"),
+        ("https://discord.com/api/webhooks/12/aB-c_d", "https://discord.com/api/webhooks/***"),
+        (
+            "https://a.webhook.office.com/webhookb2/1@2/IncomingWebhook/3",
+            "https://a.webhook.office.com/webhookb2/***",
+        ),
+        (f"api.telegram.org/bot123:AA{LONG[:33]}/send", "api.telegram.org/bot123:***/send"),
+        (f"glimt-{LONG} GR1348941{LONG}", "*** ***"),
+        (
+            f"https://x:ATCTT3xFf{LONG * 2}=0A@bitbucket.org/ab ATBB{LONG[:32]}",
+            "https://***@bitbucket.org/ab ***",
+        ),
+        (f"api_org_{LONG}", "***"),
+        (f"wandb login --relogin {LONG}", "wandb login --relogin ***"),
+        (f"local-{LONG}", "***"),
+        (f"eyJhcGlfYWRkcmVzcyI6{LONG}==", "***"),
+        (f'{{"username":"ada","key":"{LONG[:32]}"}}', '{"username":"ada","key":"***"}'),
+        (f"KAGGLE_KEY={LONG[:32]} KGAT_{LONG[:32]}", "KAGGLE_KEY=*** ***"),
+        (f"ABSKQmVkcm9ja0FQSUtleS{LONG * 2}=", "***"),
+        (f"IQoJb3JpZ2luX2Vj{LONG * 2}==", "***"),
+        (f"1//0{LONG}-_ GOCSPX-{LONG}", "*** ***"),
+        (f"sk-lf-{LONG} sk_live_{LONG} gsk_{LONG} r8_{LONG}", "*** *** *** ***"),
+        (f"pcsk_2ab_{LONG} lsv2_sk_{LONG[:32]}_0123456789 SG.ab.{LONG}", "*** *** ***"),
+        (f'{{"name": "WANDB_API_KEY", "value": "{LONG}"}}', '{"name": "WANDB_API_KEY", "value": "***"}'),
+        (f"- name: HF_TOKEN\n  value: {LONG}\n", "- name: HF_TOKEN\n  value: ***\n"),
+        (f"      WANDB_API_KEY:       {LONG}", "      WANDB_API_KEY:       ***"),
+        (f"machine api.wandb.ai login user password {LONG}", "machine api.wandb.ai login user password ***"),
+        (f"['train.py', '--wandb_api_key', '{LONG}']", "['train.py', '--wandb_api_key', '***']"),
+        ('["--password", "hunter22"]', '["--password", "***"]'),
+        (f'os.environ["WANDB_API_KEY"] = "{LONG}"', 'os.environ["WANDB_API_KEY"] = "***"'),
+        (f"os.environ.get('WANDB_API_KEY', '{LONG}')", "os.environ.get('WANDB_API_KEY', '***')"),
+        (f"wandb.login(key='{LONG}')", "wandb.login(key='***')"),
+        (f"STEP 3: ENV WANDB_API_KEY {LONG}", "STEP 3: ENV WANDB_API_KEY ***"),
+        (f"| WANDB_API_KEY | {LONG} |", "| WANDB_API_KEY | *** |"),
+        (f"headers={{'Authorization': '{LONG}'}}", "headers={'Authorization': '***'}"),
+        (f"AZURE_OPENAI_KEY={LONG}", "AZURE_OPENAI_KEY=***"),
+        (f"client-key-data: LS0tLS1CRUdJTiBSU0EgUFJJ{LONG}=", "client-key-data: ***"),
+        (f"a tail:\n{LONG[:7]}\n{LONG}\nab=\n{KEY_END}\nend", f"a tail:\n***\n{KEY_END}\nend"),
+        (f'"{LONG[:7]}\\n{LONG}==\\n{KEY_END}\\n"', f'"***\n{KEY_END}\\n"'),
+        (f"key\n{KEY}\n{LONG}\n{KEY_END}", f"key\n***\n***\n{KEY_END}"),
     ],
 )
 def test_mask_hides_secrets_only(text, shown):
@@ -99,6 +142,9 @@ def test_mask_hides_secrets_only(text, shown):
         "task-brave-otter-a1b2c3d4 of sk-brave-otter",
         "pull access denied, may require authorization: server message: insufficient_scope",
         f"HEAD is now at {LONG}",
+        "curl https://x:8443/a -o b: 200; docker login --password-stdin reg",
+        "the password       : must be set; fw_bw_pass_of_layers, disk_usage_of_all_partitions_now",
+        f"wrote the file\n{LONG}\n-----END CERTIFICATE-----",
     ],
 )
 def test_mask_keeps_other_texts(text):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from io import StringIO
 
 from bot.sweep.results.csv_file import csv_text
-from bot.text.number_format import as_csv, hours
+from bot.text.number_format import as_csv, hours, money
 from tests.bot.factories import SPACE
 from tests.bot.sweep.results.factories import a_result, some_results
 from tests.cases import cases
@@ -42,6 +42,21 @@ def test_as_csv_writes_no_formulas_and_keeps_numbers(value, cell):
 )
 def test_hours_are_zero_only_without_any(value, text):
     assert hours(value) == text
+
+
+@cases(
+    ("value", "text"),
+    [
+        (0, "$0.00"),
+        (1e-9, "$0.0001"),
+        (0.0028, "$0.003"),
+        (0.0049, "$0.005"),
+        (0.005, "$0.01"),
+        (7.5, "$7.50"),
+    ],
+)
+def test_money_is_zero_only_without_any(value, text):
+    assert money(value, "$") == text
 
 
 def test_results_table_of_a_sweep_is_safe():

@@ -14,7 +14,12 @@ from datetime import datetime, timedelta
 from bot.core.plan import SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.platform.clients import Clients
-from bot.platform.pod_health.cluster_events import find_workload, list_events, nodes_if_allowed
+from bot.platform.pod_health.cluster_events import (
+    find_workload,
+    list_events,
+    nodes_if_allowed,
+    rejected_replicas,
+)
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import TrialEvidence, created_at, event_time
 from bot.platform.pod_health.rules_scheduling import about_claims
@@ -116,6 +121,9 @@ class EvidenceCollector:
         refs = self.plan.experiment_ref, engine.search_ref(self.plan)
         events = [event for ref in refs for event in await self._events(ref.kind, ref.name)]
         services = tuple(pod for pod in pods if not is_trial_pod(pod))
+        if not services:  # a quota or a policy can reject them
+            above = f"{self.plan.experiment_ref.name}-{self.plan.space.algorithm}-"
+            events += await rejected_replicas(self.namespace, above, self.clients)
         return self._evidence(experiment, search=search, services=services, events=_in_order(events))
 
     async def _examine(

@@ -56,6 +56,7 @@ LOGGED = r'(?m)^{"metric": "([\w./ ()-]{1,100})"(?:, "tag": "([\w./ ()-]{1,100})
 MIXED = r'(?m)^{"metric": "%s", .{0,16000}"mixed": (\[.{0,2000}\])}$'
 MAX_REPORTED = 12  # names that are listed
 PLACE = r"(?i)(epoch|iter\w{0,20}|step)\W{0,3}(\d{1,12})"
+STOPPED = {137, 143}  # exit codes after SIGKILL and SIGTERM
 BY_NODE = {"Evicted", "Preempting", "Preempted", "NodeShutdown", "Shutdown", "Terminated", "NodeAffinity"}
 OVER_TIME = "over-time"  # key
 # kubelet, pkg/kubelet/eviction/helpers.go: it lists the containers that use more than they request
@@ -319,6 +320,9 @@ def crash(evidence: TrialEvidence) -> Diagnosis | None:
             "The node restarted while the pod was running, or lost its container. Your code isn't the cause."
         )
         return evidence.found(DEAD_NODE, text, "Rerun the sweep for the lost trials.", evidence.tail)
+    if over.get("exitCode") in STOPPED and evidence.pod and "deletionTimestamp" in evidence.pod["metadata"]:
+        text = "The trial's pod was deleted, as by kubectl delete. Your code isn't the cause."
+        return evidence.found("deleted", text, "Rerun the sweep for the lost trials.", evidence.tail)
     if reason == "CrashLoopBackOff" or over.get("exitCode"):
         text, fix = _exit_text(over.get("exitCode")), crash_fix(evidence)
         if (user := _user(evidence)) and re.search(DENIED, evidence.cause.line):

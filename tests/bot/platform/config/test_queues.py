@@ -72,6 +72,11 @@ def test_parse_config_queues_reads_them_in_order():
         ("priorities: {high: {}}", "missing key: class"),
         ("priorities: {high: }", "missing key: class"),
         ("priorities: {high: {class: A B}}", "must be the name of a priority class"),
+        (
+            "queues: {a: {teams: [vison]}}\nteams: {vision: {}}",
+            'queues.a.teams[0]: must be a name under `teams`; got "vison". Did you mean vision?',
+        ),
+        ("priorities: {low: {class: x, teams: [vision]}}", "must be a name under `teams`"),
         ("queues: {a: {people: [ada]}}", "must be a Slack member ID such as U012ABC (Profile > More"),
     ],
 )

@@ -239,7 +239,7 @@ async def test_list_reads_no_records(store, sweep, monkeypatch):
     other, _ = await store.create(record_for("lr-calm-finch"), ["lr-calm-finch"], "d2")
     await end(store, other)
     monkeypatch.setattr("bot.platform.storage.sweeps.load", None)
-    mine = {"user": "U1", "user_name": "ada", "channel": "C1", "created": NOW}
+    mine = {"user": "U1", "user_name": "ada", "channel": "C1", "created": NOW, "space": "lr"}
     ended = SweepSummary(id=other.id, phase=Phase.SUCCEEDED, **mine)
     live = SweepSummary(id=sweep.id, phase=Phase.RUNNING, thread="1.1", finished=2, running=1, **mine)
     assert sorted(await store.listed(), key=lambda entry: entry.id) == [live, ended]

@@ -288,6 +288,10 @@ def test_rerun_changes_only_the_given_options() -> None:
     written = replace(LR, space="mine", text="command: x")
     assert changed(written, "gpus=2", CONFIG).text == "command: x"
     assert changed(written, "space=lr", CONFIG) == LR
+    seeds = SweepRequest(branch="main", space="seeds", seeds="0-4", cmd="t")
+    assert changed(replace(seeds, where="lr<1"), "", CONFIG) == seeds  # of a version that ignored where=
+    with pytest.raises(UserError, match="where= can't be combined with seeds="):
+        changed(seeds, "where=lr<1", CONFIG)
 
 
 @pytest.mark.parametrize(("option", "most"), [("auto", 16), ("AUTO", 16), ("auto:8", 8), ("auto:16", 16)])

@@ -9,6 +9,7 @@ from bot.core.events import Progress, Result
 from bot.core.record import Phase
 from bot.core.seeds import next_value, parse_seeds, statistics
 from bot.core.space import MetricSource
+from bot.platform.config.clusters import TrialCluster
 from bot.sweep.launch.command_line import changed
 from bot.sweep.launch.promote import promoted
 from bot.sweep.launch.resolve import seed_space
@@ -42,6 +43,13 @@ def test_best_parameters_run_with_five_seeds_on_the_same_commit():
     space = seed_space(promoted(search, "", CONFIG), CONFIG)
     assert {key: getattr(space, key) for key in more} == more
     assert changed(promoted(SEARCH, "", CONFIG), "seeds=3-3", CONFIG).promotes is None
+    place = {"cluster": "west", "queue": "prod", "priority": "high"}
+    placed = replace(SEARCH, request=replace(SEARCH.request, **place))
+    assert {key: getattr(promoted(placed, "", CONFIG), key) for key in place} == place
+    named = replace(
+        CONFIG, clusters=(TrialCluster(name="main"), TrialCluster(name="west", kubeconfig="/west"))
+    )
+    assert promoted(placed, "cluster=main", named).cluster == "main"
     # Of 1, 2, 3: mean 2, deviation 1, t(2, 0.975) = 4.3027, times the root of 4/3.
     assert next_value(statistics([1, 2, 3])) == pytest.approx((2 - 4.9683, 2 + 4.9683), abs=1e-3)
     assert next_value(statistics([1])) is None

@@ -151,3 +151,10 @@ def test_evicted_over_its_own_disk_limit_names_it(message, limit):
     text = f"The trial exceeded its limit of {limit} for the container's disk."
     fix = "Write less to the container's disk, or ask an admin for a higher ephemeral-storage limit."
     assert found(terminated("Evicted", message)) == expected("disk-limit", text, fix, message, failed=True)
+
+
+@pytest.mark.parametrize(("code", "expected_key"), [(143, "deleted"), (137, "deleted"), (1, "crash")])
+def test_crash_of_a_deleted_pod_is_no_crash_of_the_training_if_a_signal_ended_it(code, expected_key):
+    pod = ended(code)
+    pod["metadata"] = {**pod["metadata"], "deletionTimestamp": "2026-11-21T12:00:30Z"}
+    assert key(pod, log="step 9") == expected_key

@@ -55,6 +55,28 @@ def test_no_suggestion_waits_or_quotes_the_services_pods_once_each():
     assert key(search=suggestion(), services=(service(OUT_OF_MEMORY),)) is None
 
 
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (
+            real_messages.POD_SECURITY,
+            "the namespace's Pod Security level `restricted:latest` doesn't allow it",
+        ),
+        (real_messages.MEMORY_QUOTA, "the namespace's quota `team` has no room"),
+    ],
+)
+def test_no_suggestion_names_what_rejects_the_services_pod(message, why):
+    waiting = suggestion(("DeploymentReady", "False", real_messages.NOT_READY))
+    rejected = an_event("FailedCreate", f"(combined from similar events): Error creating: {message}")
+    text = f"Kubernetes rejected the pod of Katib's suggestion service: {why}."
+    diagnosis = alone(search=waiting, events=(rejected,))
+    assert (diagnosis.text, diagnosis.detail) == (text, message)
+    assert (
+        key(trial=None, job=None, search=waiting, services=(service(),), events=(rejected,))
+        != "suggestion-pod"
+    )
+
+
 @pytest.mark.parametrize("pod", [service(OUT_OF_MEMORY), service({"running": {}}, OUT_OF_MEMORY)])
 def test_no_suggestion_out_of_memory_is_reported_at_once(pod):
     """A restarted service is ready again, and killed at its next trial."""
