@@ -492,10 +492,6 @@ EQUIVALENT = {
         "MAX_TEXT = 2501  # characters",
     ): "a limit of about this size",
     (
-        "bot/sweep/features/early_stopping/decide.py",
-        "MAX_CURVES_PER_READING = 101  # the next reading, a minute later, has the others",
-    ): "a limit of about this size",
-    (
         "bot/workspaces/elastic/scaler.py",
         "if after >= before:",
     ): "it is called only for another number",
