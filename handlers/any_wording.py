@@ -69,7 +69,7 @@ MIN_FIELDS = 2  # lines like that make a message one request
 ONE_TRIAL = re.compile(  # one of them, or some, not the whole sweep
     r"\btrial\b|\bones\b|\b(?:trials|runs) (?:with|that|where|whose|which|above|below|over|under|[0-9])"
     r"|\b(?:bad|worst|slow|stuck|fail\w+|nan|diverg\w+|these|those|some|half|most|remaining|pending|queued|other)"
-    r"(?: of)?(?: the)?(?: \S+'s)? (?:trials|runs)\b|\b[0-9]{1,4}$",
+    r"(?: of)?(?: the)?(?: \S+'s)? (?:trials|runs)\b|(?<![.:])\b[0-9]{1,4}$",
     re.IGNORECASE,
 )
 SOME_TRIALS = re.compile(r"\b[0-9]+ (?:more )?trials\b", re.IGNORECASE)  # `stop after 20 trials`
@@ -84,8 +84,9 @@ TOTAL = re.compile(
     r"\b(?:to|total|until|up to|max(?:imum)?|at most|no more than)\b|trials[=:]", re.IGNORECASE
 )
 LATER = re.compile(
-    r"\b(?:(?:if|when)(?! (?:possible|you|u|that'?s|needed)\b)|unless|once(?! (?:more|again)\b)"
-    r"|(?:un)?till?(?! [0-9])|as soon as(?! possible\b)|tomorrow|tonight|later|after(?! all\b)|next week"
+    r"\b(?:(?<!me )(?<!know )(?:if|when|once|as soon as)"
+    r"(?! (?:possible|you|u|that'?s|needed|more|again|and)\b)"
+    r"|unless|(?:un)?till?(?! [0-9])|tomorrow|tonight|later|after(?! all\b)|next week"
     r"|(?:on|next) \w+day|at (?:[0-9]{1,2}(?::[0-9]{2}| ?[ap]m)|noon|midnight)"
     r"|in \w+ (?:min(?:ute)?|h(?:our)?|day|week)s?)\b",
     re.IGNORECASE,
@@ -348,7 +349,8 @@ def _check_names_one(
             raise UserError(f"Which trial? {usage}")
     if meant.command is RERUN and OF_TRIALS.search(text):
         raise UserError("`rerun` repeats a sweep, not some of its trials. `promote` repeats the best one.")
-    adds = meant.adds or (meant.command.does is Action.BUDGET and re.search(r"\bby\b", text))
+    is_by = re.search(r"\bby\b", text) and not TOTAL.search(text)
+    adds = meant.adds or (meant.command.does is Action.BUDGET and is_by)
     if adds and (totals := sorted(ABSOLUTE & options.keys())):
         raise UserError(f"{totals[0]}= is the new number, not what is added. {usage}")
     keys = [each for each in ("sweep", "mute", "unmute") if each in options]

@@ -352,6 +352,7 @@ async def test_the_only_sweep_is_changed_only_by_words_that_mean_it(redis, monke
         ("kill otter asap, once more", False),
         ("stop the otter sweep", False),
         ("let otter finish its trials after that", False),
+        ("rerun shark with 4 gpus and ping me when it is done", False),
     ],
 )
 async def test_offer_of_a_change_says_that_it_does_not_wait(redis, monkeypatch, text, is_later):

@@ -298,7 +298,8 @@ class _Reader:
         if after in TIME_WORDS and not glued and after not in self._keys:  # `add 2 hours`: not 2 trials
             self._unread.append((f"{lower[place]} {after}", ""))
             return 2
-        is_added = lower[place][0] == "+" or ADDED & {after, *lower[max(place - 1, 0) : place]}
+        said = {after} - {"by"} | {*lower[max(place - 1, 0) : place]}  # `to 40 by tomorrow` adds nothing
+        is_added = lower[place][0] == "+" or ADDED & said
         self._adds = self._adds or bool(is_added)
         if glued or not after:
             return 0
