@@ -73,7 +73,7 @@ PREFIXES = (
 )
 PREFIXES_OF_PARTS = (
     *("lsv2_[ps][kt]_", "pcsk_", "tvly-", "tgp_v1_", "gl(?:sa|c)_", "tskey-", "pscale_", "sntry[su]_"),
-    *(r"dp\.[a-z]{2,5}\.", r"SG\.", r"\.atlasv1\."),
+    r"\.atlasv1\.",
 )
 
 # A log of 1 MiB passes through all of these in linear time: each starts with letters or sets of letters,
@@ -166,6 +166,8 @@ FORMS = (
         *(rf"(){prefix}[\w.=-]{{28,}}" for prefix in PREFIXES_OF_PARTS),
         *(rf"(){prefix}[A-Za-z0-9]{{20,}}" for prefix in PREFIXES),
         r"()sk_[0-9a-f]{48}",
+        r"()dp\.[a-z]{2,5}\.(?:[\w-]{1,40}\.)?[A-Za-z0-9]{40,}",  # `ddp.model.layers.0` is a module
+        r"()SG\.[\w-]{20,24}\.[\w-]{40,}",
     ),
     *_forms("JSON Web Tokens", r"()eyJ(?<![\w-]eyJ)[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),
     *_forms(
@@ -179,8 +181,9 @@ FORMS = (
         rf"([Ss][Ee][Cc][Rr][Ee][Tt]{SEPARATOR}){SECRET_AFTER_NAME}",
         rf"(--(?:password|passwd|passphrase|secret){AFTER_OPTION}){PLAIN_VALUE}",
         rf"([Pp][Aa][Ss][Ss]word[ \t]{{1,2}}){RANDOM_VALUE}",  # of a .netrc
-        r"(curl [^\n]{0,300}?(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,100}:)[^\s\"']+",
-        r"((?:docker|podman|helm registry) login [^\n]{0,300}?(?<=\s)-p[ =]?[\"']?)[^\s\"'-][^\s\"']*",
+        r"(curl {1,4}(?:\S{1,300} {1,4}){0,20}?(?:-u|--user)[ =]?[\"']?[^\s:\"']{1,100}:)[^\s\"']+",
+        r"((?:docker|podman|helm registry) login {1,4}(?:[^\s;&|]{1,300} {1,4}){0,10}?-p[ =]?[\"']?)"
+        r"[^\s\"'-][^\s\"']*",
     ),
     *_forms(
         "long values named token, API key, or auth",
