@@ -246,7 +246,7 @@ async def _reworded(
 
 def _usual(last: Draft, user: str, sweeps: list[SweepSummary]) -> dict[str, str]:
     """Return the options of the last launch, with the space of the last sweep that wasn't refused."""
-    mine = [each for each in sweeps if each.user == user]
+    mine = sorted((each for each in sweeps if each.user == user), key=lambda each: each.created, reverse=True)
     started = [each for each in mine if each.phase is not Phase.REFUSED]
     space = next((each.space for each in started if each.space), "")
     if space or (mine and not started):

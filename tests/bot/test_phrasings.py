@@ -23,6 +23,7 @@ form filled with them, with `not=` in its line; `do` answers by a command; `ask`
 """
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -301,6 +302,8 @@ async def test_history_without_a_space_is_of_the_last_sweep_that_was_not_refused
     assert (await world.outcome("best of last week?", "t1")).startswith("error Missing space=. Usage: ")
     ended = a_sweep(Phase.SUCCEEDED, request=replace(REQUEST, space="big"), requester=requester(ADMIN))
     await world.context.store.create(ended, ["big-brave-otter"], "s9")
+    older = replace(ended, request=REQUEST, request_id="s8", created=ended.created - timedelta(hours=1))
+    await world.context.store.create(older, ["lr-brave-otter"], "s8")  # saved later
     world = World(redis, monkeypatch, replace(DIGITS, sweeps={}))
     await world.start()
     assert await world.outcome("best of last week?", "t1") == "do /sweep history big"

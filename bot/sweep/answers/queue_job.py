@@ -78,10 +78,7 @@ def _lines(view: QueueView, owners: Mapping[str, str], policy: QueuePolicy) -> l
     head = f"*Queue {code(view.name)}* in {place}: {counts}"
     return [
         head,
-        *(
-            f"{_who(entry, owners, policy)}: {plain(printable(why_waiting(entry.workload)))}"
-            for entry in _merged(starting, apart)
-        ),
+        *(f"{_who(entry, owners, policy)}{_why(entry)}" for entry in _merged(starting, apart)),
         *(_line(entry, owners, policy) for entry in _merged(waiting, view)),
         *(f"Held: {_who(entry, owners, policy)}" for entry in _merged(held, apart)),
     ]
@@ -118,10 +115,12 @@ def _same(one: Workload, other: Workload) -> bool:
 
 def _line(entry: _Entry, owners: Mapping[str, str], policy: QueuePolicy) -> str:
     places = f"{entry.first}." if entry.first == entry.last else f"{entry.first} to {entry.last}."
+    return f"{places} {_who(entry, owners, policy)}{_behind(entry)}{_why(entry)}"
+
+
+def _why(entry: _Entry) -> str:
     why = why_waiting(entry.workload)
-    return (
-        f"{places} {_who(entry, owners, policy)}{_behind(entry)}{f': {plain(printable(why))}' if why else ''}"
-    )
+    return f": {plain(printable(why))}" if why else ""
 
 
 def _behind(entry: _Entry) -> str:

@@ -41,3 +41,4 @@ def test_workload_with_quota_waits_for_its_checks_ahead_of_the_queue():
     assert head.endswith("0 running (0 GPUs), 2 waiting")
     assert first == "`job-1`, 1 GPU: has quota, but is waiting for machines: machines are created"
     assert second == "1. `job-2`, 1 GPU"
+    assert shown(a_workload(1, reserved=True)).endswith("\n`job-1`, 1 GPU")
