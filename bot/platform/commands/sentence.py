@@ -16,7 +16,7 @@ from typing import Any
 
 from bot.core.errors import UserError
 from bot.platform.commands.grammar import Command, Option, Parsed, Table, bare, pairs, read_values
-from bot.platform.commands.option_types import IN_HOURS, Choice, Duration, Number
+from bot.platform.commands.option_types import Choice, Duration, Number
 from bot.platform.commands.words import (
     AMOUNT,
     ARTICLES,
@@ -24,6 +24,7 @@ from bot.platform.commands.words import (
     FILLERS,
     MAX_PHRASE,
     NUMBERS,
+    TIME_WORDS,
     clean,
     in_digits,
     stem,
@@ -38,7 +39,6 @@ MAX_NOTE = 600  # characters
 MAX_SUGGESTED = 3  # unknown words that are compared with known names, and those after numbers with keys
 SIMILARITY = 0.7  # 0 to 1, of a mistyped key
 SHORT = re.compile(r"-([a-z])=?([0-9]*)")  # `-g 4`, and `-g4`
-TIME_WORDS = {*IN_HOURS, "minute", "minutes", "min", "mins"}
 MONEY = re.compile(r"[$€£][0-9][0-9.,]{0,12}k?")
 ADDED = {"add", "by", "more", "another", "additional", "extra"}
 BETWEEN = {"x", "×", "total", "of", "different", "separate", "full"}  # a number and what it counts
@@ -329,7 +329,7 @@ class _Reader:
             if not number or unit not in option.units:
                 break
             hours, end = hours + float(number) * option.units[unit], start + 1
-            if lower[end : end + 2] == ["and", "half"]:
+            if lower[end : end + 2] == ["and", "half"] and self._longest(lower, end + 2)[0] not in self._keys:
                 hours, end = hours + option.units[unit] / 2, end + 2
         if end > place:
             value, said = f"{hours:.10g}", " ".join(lower[place:end])

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bot.platform.commands.grammar import POLITE, bare, plain_words, unescape
+from bot.platform.commands.option_types import IN_HOURS
 from bot.platform.commands.speech import DENIAL, NOT
 
 MAX_SENTENCE = 1_000  # characters; a longer text isn't one
@@ -29,6 +30,7 @@ NUMBERS |= {word: str(size) for word, size in SIZES.items()} | {"single": "1", "
 MONEY = dict.fromkeys(("dollar", "dollars", "bucks", "usd", "$"), "$")
 MONEY |= dict.fromkeys(("euro", "euros", "eur", "€"), "€") | dict.fromkeys(("pounds", "gbp", "£"), "£")
 VAGUE = {"few", "several", "many"}  # before a size, no number
+TIME_WORDS = {*IN_HOURS, "minute", "minutes", "min", "mins"}
 DIGITS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,3})?")
 TIMES = re.compile("(?:[0-9]{1,4}[dhm]){2,3}(?:in)?|[0-9]{1,4}h[0-9]{1,2}|[0-9]{1,4}:[0-5][0-9]:00")
 ABOUT = re.compile(r"[<>≤≥~≈]?=?([0-9]+)(?:\+|ish)?")
@@ -180,8 +182,9 @@ def _term(words: Sequence[str], place: int) -> tuple[float, int, int]:
         value = float(number)
     else:
         return 0.0, 1, place
-    if words[end : end + 2] == ["and", "half"]:
-        value, end = value + 0.5, end + 2
+    counted = [*words[end + 2 : end + 3], ""][0]
+    if words[end : end + 2] == ["and", "half"] and counted in {*TIME_WORDS, *SIZES, "gpu", ""}:
+        value, end = value + 0.5, end + 2  # not `4 and half the trials`
     while words[end : end + 1] and words[end] in SIZES:
         size, end = SIZES[words[end]], end + 1
         value *= size

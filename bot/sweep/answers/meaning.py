@@ -305,7 +305,8 @@ def _read(
     }
     options = {**missing, **found.parsed.options}
     verb = first_word(text)
-    if here and not options and verb in {"mute", "unmute"} & command.by_key.keys():
+    is_own = not re.search(r"\b(?:all|every\w*|others?)\b", text, re.IGNORECASE)  # not `mute all but this`
+    if here and is_own and not options and verb in {"mute", "unmute"} & command.by_key.keys():
         options[verb] = here
     muting = [key for key in options if key in {"mute", "unmute"}]
     if len(muting) == 2 and not re.search(rf"\b{muting[1]}\b", text, re.IGNORECASE):
