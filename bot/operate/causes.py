@@ -12,6 +12,7 @@ from bot.core.finding import Finding
 from bot.core.record import APPROVAL, Phase
 from bot.operate.facts import ObjectFacts, SweepFacts, phase_name
 from bot.operate.words import LOGS, NO_WORKER, age
+from bot.platform.slack.client import NO_ACCESS
 from bot.text.wording import counted
 
 SLOW = timedelta(minutes=1)  # after which a deletion, a wait for a worker, or a missing pod is a problem
@@ -20,7 +21,6 @@ POSTING_REFUSED = {
     "is_inactive": "the channel is archived",  # of an edit
     "not_in_channel": "the bot isn't in the channel",
     "channel_not_found": "the channel is gone, or private without the bot",
-    "restricted_action": "the channel's settings don't let the bot post",
 }
 BEFORE_RESULTS = {Phase.BUILDING, Phase.PENDING, Phase.RUNNING}  # the reconciler opens MLflow then
 
@@ -111,9 +111,13 @@ def slack_refuses(facts: SweepFacts) -> Finding | None:
     if last is None:
         return None
     code = last.text.rpartition(" ")[2]
-    if why := POSTING_REFUSED.get(code):
-        fix = "Unarchive the channel, or run `/invite @sweepbot` there. Messages rejected so far are lost."
-        return Finding(f"Slack rejects messages: {why} ({last.text}).", fix)
+    if code in NO_ACCESS:
+        why = POSTING_REFUSED.get(code, "settings of the channel or the workspace don't let the bot post")
+        fix = "Unarchive the channel, or run `/invite @sweepbot` there."
+        fix = fix if code in POSTING_REFUSED else "Ask an admin of the workspace to let the bot post there."
+        return Finding(
+            f"Slack rejects messages: {why} ({last.text}).", f"{fix} Messages rejected so far are lost."
+        )
     unsent = len(facts.record.outbox) if facts.record else 0
     if not (unsent or facts.item.failures):
         return None

@@ -108,6 +108,10 @@ def test_lost_record_says_whether_to_recover_it():
         ({"errors": (an_error("registry"),)}, "No trouble found"),
         (failing(3, errors=(an_error("other"),)), "Failed 3 times in a row: 502."),
         ({"errors": (an_error("slack", "chat.postMessage: is_archived"),)}, "the channel is archived"),
+        (
+            {"errors": (an_error("slack", "chat.update: restricted_action_thread_locked"),)},
+            "don't let the bot post",
+        ),
         ({"errors": (an_error("slack", "fatal_error"),)}, "No trouble found"),  # nothing is waiting
         (failing(errors=(an_error("slack", "fatal_error"),)), "Slack doesn't accept messages (0 waiting)"),
         ({"item": ItemState(quarantine=Quarantine(NOW - 3 * MINUTE, "KeyError."))}, "for 3 min: KeyError."),
