@@ -1,4 +1,5 @@
-"""MCP by HTTP: the tools of `sweepbot mcp`, for agents that reach the API with a token.
+"""MCP by HTTP: the tools of `sweepbot mcp`, for agents that reach the API with a token, and what its library
+logs.
 
 Each request stands alone, without a session, and each tool makes the API's own calls within this process,
 with the request's token: permissions, limits, and sentences are those of the calls.

@@ -46,7 +46,7 @@ async def test_history_of_a_space_is_read_from_all_its_ended_sweeps(redis):
         store = ResultsStore(instance.simulation.cluster, "sweeps")
         results = await store.get(SWEEP)
         await store.save(replace(results, sweep=OTHER, space=replace(results.space, name="other")))
-        answer, _ = await instance.types("history")
+        answer, _ = await instance.types("history", person="grace")  # who has started none
         assert "Usage: `/sweep history space=lr`" in answer
         answer, _ = await instance.types("history lr")
         assert answer.startswith("Looking up `lr`")

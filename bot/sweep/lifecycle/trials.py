@@ -1,5 +1,5 @@
 """A sweep whose experiment is submitted: first trial, `max_hours`, stopped trials and those without metrics,
-why it ended, until all GPUs are free again. Pure.
+that it ended, also after an extension, and why, until all GPUs are free again. Pure.
 """
 
 from collections.abc import Sequence

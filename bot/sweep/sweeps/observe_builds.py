@@ -1,5 +1,5 @@
-"""Observe the builds of one sweep in the cluster and the registry, with as few calls as possible; pin a
-prebuilt image by digest (`image=`), or refuse it.
+"""Observe the builds of one sweep in the cluster and the registry, with as few calls as possible, and when to
+look for the cause of one that doesn't start; pin a prebuilt image by digest (`image=`), or refuse it.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""Reconcile one sweep: observe, decide, save, change the cluster, post messages.
+"""Reconcile one sweep: observe, apply its waiting commands in order, decide, save, change the cluster, post
+messages.
 
 Every step is idempotent, because a worker can die at any call: objects have deterministic names, a stale save
 is rejected, and an event leaves the outbox only after Slack has accepted it.

@@ -1,4 +1,4 @@
-"""Read and write environments, and services, in the cluster.
+"""Read and write environments, and services, in the cluster, or say that another object has the name.
 
 Where services aren't configured, Deployments aren't read: there can be no permission for it.
 

@@ -1,5 +1,6 @@
 """Rules R13 to R22, R24, R33, and R34: why a first trial that started training fails or hangs, and its fix:
-RAM (eviction, too), disk, GPU memory, CUDA, NCCL, NaN, metrics, time limit, crash. Pure.
+RAM (eviction, too), disk, GPU memory, CUDA, NCCL, NaN, metrics, time limit, crash,
+a deleted pod. Pure.
 
 An error in the log counts once the training has failed, because a training can catch it; the signs of a hung
 or useless training count while it runs, too.
