@@ -75,9 +75,9 @@ ONE_TRIAL = re.compile(  # one of them, or some, not the whole sweep
 )
 SOME_TRIALS = re.compile(r"\b[0-9]+ (?:more )?trials\b", re.IGNORECASE)  # `stop after 20 trials`
 NOT_IT = re.compile(  # what belongs to a sweep, `remove otter's budget`, or to Sweepbot
-    r"\b(?:remove|delete|drop|kill|stop|end|cancel|trash|discard|clear|lift)(?: (?:the|its|my|all|\S+'s))* "
-    r"(?:budget|limit|priority|logs?|results?|checkpoints?|pictures?|curves?|hold(?:ing)?|paus(?:e|ing)"
-    r"|(?:talk|post|repl\w|answer|comment|writ|send|spamm)ing)\b",
+    r"\b(?:remove|delete|drop|kill|stop|end|cancel|trash|discard|clear|lift)"
+    r"(?: (?:the|this|its|my|all|\S+'s))* (?:budget|limit|priority|logs?|results?|checkpoints?|charts?"
+    r"|pictures?|curves?|hold(?:ing)?|paus(?:e|ing)|(?:talk|post|repl\w|answer|comment|writ|send|spamm)ing)\b",
     re.IGNORECASE,
 )
 OF_TRIALS = re.compile(r"\btrial (?:#|no\.? |number )?[0-9]|\bfailed trials\b", re.IGNORECASE)  # of a rerun

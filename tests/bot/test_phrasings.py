@@ -320,6 +320,8 @@ async def test_history_without_a_space_is_of_the_last_sweep_that_was_not_refused
         *((text, "error Which trial?") for text in ("kill the bad ones", "stop the trials with lr > 0.1")),
         ("cancle it", "ask /sweep cancel lr-brave-otter"),
         ("pasue", "ask /sweep pause lr-brave-otter"),
+        *((text, "error") for text in ("delete this picture", "remove the chart")),
+        ("make a chart", "do /sweep curves lr-brave-otter"),
         ("mute this", "ask /sweep me mute=lr-brave-otter"),
         *((text, "ask /sweep me") for text in ("mute all except otter", "unmute everything but this")),
     ],

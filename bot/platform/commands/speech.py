@@ -69,7 +69,7 @@ _BEYOND = _any(  # what people ask for and no command does
     | (?:create|add|delete|remove|make|rename|update|change|format|drain|restart|cordon|fire|approve
     | close|open) (?:a |the |my |our |this |new )*(?:branch|space|file|repo|user|account|channel|column
     | profile|dataset|node|server|cluster|scheduler|pod|config|code|paper|pr|pull|issue|ticket
-    | meeting|thread|message|post|chart|picture|comment|bob|pizza|door|window|password)(?:e?s)?"""
+    | meeting|thread|message|post|comment|bob|pizza|door|window|password)(?:e?s)?"""
 )
 CLAUSE = re.compile(r"[,.;:!?\n](?=\s|$)|\s(?:but|instead|because|then|and just)\s", re.IGNORECASE)
 _REQUEST = _any(
