@@ -322,6 +322,7 @@ async def test_history_without_a_space_is_of_the_last_sweep_that_was_not_refused
         ("pasue", "ask /sweep pause lr-brave-otter"),
         *((text, "error") for text in ("delete this picture", "remove the chart")),
         ("make a chart", "do /sweep curves lr-brave-otter"),
+        ("can you summarize the results?", "do /sweep results lr-brave-otter"),
         ("mute this", "ask /sweep me mute=lr-brave-otter"),
         *((text, "ask /sweep me") for text in ("mute all except otter", "unmute everything but this")),
     ],

@@ -135,7 +135,8 @@ def meaning(
     like |= {each.name: "cluster" for each in config.clusters if not targets}
     every = {*chain(*names.known.values())}
     order = ranked(f"{text} {tables[0].about}", tables, like, every)
-    is_meant_here = here and order and "sweep" in order[0].command.by_key and not is_beyond(text)
+    is_meant_here = here and order and "sweep" in order[0].command.by_key
+    is_meant_here = is_meant_here and (order[0].command.answers or not is_beyond(text))
     is_named = bool(named or is_meant_here)
     if named and targets == TARGETS and NEW.search(text) and RERUN not in [each.command for each in order]:
         if order and not order[0].command.answers and order[0].command is not LAUNCH:
