@@ -75,9 +75,9 @@ def capacity_in_queue(
     borrowed = _used(own, request.resource, "borrowed")
     requested = sum(map(wanted, near)) + min(borrowed, sum(map(wanted, far)))
     who = max([*near, *far], key=wanted, default=None) if requested else None
-    short = max(0, requested - sum(free))
+    short = max(0, requested - sum(max(0, each) for each in free))
     free[0] += sum(map(wanted, _held_for(request, queues)))
-    left = 0 if requested else sum(each // size for each in free)
+    left = 0 if requested else sum(max(0, each // size) for each in free)
     return FreeCapacity(
         at=now,
         gpus=size,
@@ -143,12 +143,15 @@ def _cohorts(queue: Manifest, queues: Queues) -> list[str] | None:
 
 
 def _parent(each: Manifest) -> str:
-    spec = each["spec"]
+    spec = each.get("spec") or {}
     return str(spec.get("cohortName") or spec.get("cohort") or spec.get("parentName") or "")
 
 
 def _unused(queue: Manifest, resource: str, queues: Queues) -> list[int] | None:
-    """Return the GPUs of each flavor that a ClusterQueue has unused, and can borrow; None without a quota."""
+    """Return the GPUs of each flavor that a ClusterQueue has unused, and can borrow; None without a quota.
+
+    Below 0, more are used than its quota, as after that was lowered.
+    """
     if not (quotas := _quotas(queue, resource)):
         return None
     cohorts = _cohorts(queue, queues)
@@ -159,7 +162,7 @@ def _unused(queue: Manifest, resource: str, queues: Queues) -> list[int] | None:
         left = None
         for name in reversed(cohorts):
             left = _below_cohort(name, resource, flavor, queues).free(left)
-        free.append(max(0, _below_queue(queue, resource, flavor).free(left)))
+        free.append(_below_queue(queue, resource, flavor).free(left))
     return free
 
 
@@ -209,7 +212,7 @@ def _below_cohort(name: str, resource: str, flavor: str, queues: Queues) -> _Sha
     return replace(own, quota=own.quota + lent, used=used)
 
 
-NO_COHORT: Manifest = {"spec": {}}
+NO_COHORT: Manifest = {}
 NO_QUOTA = _Share(quota=0, used=0)
 
 
@@ -222,7 +225,7 @@ def _quotas(each: Manifest, resource: str) -> dict[str, _Share]:
             borrowing=_limit(quota.get("borrowingLimit")),
             lending=_limit(quota.get("lendingLimit")),
         )
-        for group in each["spec"].get("resourceGroups") or ()
+        for group in (each.get("spec") or {}).get("resourceGroups") or ()
         for flavor in group.get("flavors") or ()
         for quota in flavor.get("resources") or ()
         if quota["name"] == resource

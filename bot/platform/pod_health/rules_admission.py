@@ -24,7 +24,7 @@ from bot.text.wording import listed, trial_size
 from k8s.engine import Experiment, ExperimentState
 from k8s.katib.training import INJECTION_LABEL
 from k8s.kueue import PRIORITY_LABEL, has_fitting_flavor, read_workload
-from k8s.objects import GPU, Manifest, condition, conditions, true_conditions
+from k8s.objects import Manifest, condition, conditions, true_conditions
 from k8s.quantities import any_amount
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended
 
@@ -136,7 +136,7 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("queue-stopped", text, ADMIN, words, report_at=late)
     if too_much := _exceeds_quota(words):
         resources = {resource for resource, _, _ in NEVER.findall(words)}
-        less = fewer(evidence) if GPU in resources else f"less {listed(sorted(resources))}"
+        less = fewer(evidence) if evidence.resource in resources else f"less {listed(sorted(resources))}"
         fix = f"Request {less}, or ask an admin for more quota."
         return evidence.found("queue-too-small", too_much, fix, words)
     if no_quota := NO_QUOTA_FOR.search(words):

@@ -3,7 +3,7 @@
 A save is rejected if the record was saved by another worker since, or if the lease of the saving worker is
 lost. The script that writes checks both, so a worker that was paused can't overwrite newer state.
 
-    sweep:<id>       hash: version, record, by lease, live     expires 14 days after the sweep's end
+    sweep:<id>       hash: version, record, by lease, live     ended: 14 days after its last save
     compared         how often `serve` has compared what is unconfirmed with Redis, since that was empty
     active           set: ids of unfinished sweeps
     recent           sorted set: ids by last save              14 days
@@ -50,7 +50,7 @@ local function clean(now)
 end
 -- `live`: the version of the last save, and whether the sweep had ended. If that is the one before, and no
 -- end or start follows, the sweep is known to be active and not to expire, or the reverse; then all but every
--- 16th save leave the rest as it is, unless that has expired.
+-- 16th save leave the rest as it is, unless that has expired. A record expires no earlier than its entry.
 local function write(version, record, expires, by, live)
   local now, ended = tonumber(call('TIME')[1]), expires == '' and '' or ' ended'
   local is_known = live == version - 1 .. ended
@@ -63,10 +63,9 @@ local function write(version, record, expires, by, live)
     call('EXPIRE', entries, {KEEP_SECONDS})
   end
   call('HSET', sweep, 'version', version, 'record', record, 'by', by or '', 'live', version .. ended)
+  if ended ~= '' then call('EXPIRE', sweep, expires) end
   if is_known then return end
-  if ended ~= '' then
-    call('EXPIRE', sweep, expires)
-    call('SREM', active, id)
+  if ended ~= '' then call('SREM', active, id)
   else
     call('PERSIST', sweep)
     call('SADD', active, id)

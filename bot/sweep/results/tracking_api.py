@@ -54,7 +54,7 @@ class Run:
 
     id: str
     trial: str
-    nested: bool
+    parent: str  # the ID of the run in which it is nested, or ""
     started: int  # Unix milliseconds
     latest: Point
     names: frozenset[str] = frozenset()  # of all that it has logged
@@ -75,14 +75,19 @@ class TrackingApi:
         Args:
             experiment: its name.
             url: its URL, whose ID is known also if it was renamed; or "".
-            since: Unix seconds; runs that started before are left out.
+            since: Unix seconds; runs that started before are left out, with those nested in them.
         """
         numbers = {id_in(url), self._experiment(experiment)} - {""}
+        there, runs = {""}, list[Run]()
+        for each in self._search(sorted(numbers), since) if numbers else ():
+            there.add(str(mapping(each, "info").get("run_id")))
+            runs += [run] if (run := _run(each, metric)) else []
         found: dict[str, Run] = {}
-        raw = self._search(sorted(numbers), since) if numbers else ()
-        for run in filter(None, (_run(each, metric) for each in raw)):
+        for run in runs:
             other = found.get(run.trial)
-            if other is None or (not run.nested, run.started) > (not other.nested, other.started):
+            if since and run.parent not in there:
+                continue
+            if other is None or (not run.parent, run.started) > (not other.parent, other.started):
                 found[run.trial] = run
         return found
 
@@ -204,7 +209,8 @@ def _run(raw: Any, metric: str) -> Run | None:
         return None
     began = started if isinstance(started, int) else 0
     names = frozenset(islice((name for name in metrics if isinstance(name, str)), MAX_NAMES))
-    return Run(id=run_id, trial=trial, nested=PARENT_TAG in tags, started=began, latest=point, names=names)
+    parent = str(tags.get(PARENT_TAG, ""))
+    return Run(id=run_id, trial=trial, parent=parent, started=began, latest=point, names=names)
 
 
 def _point(raw: Mapping[str, Any]) -> Point | None:

@@ -214,8 +214,8 @@ def mixed(evidence: TrialEvidence) -> Diagnosis | None:
     found = re.findall(MIXED % re.escape(evidence.metric), evidence.collector_log)
     if not found:
         return None
-    names = re.findall(r'"([\w./ ()-]{0,100})"', found[-1])
-    places = listed(f"`{name}`" if name else "`--tensorboard_dir` itself" for name in names)
+    names = re.findall(r'"((?:[^"\\]|\\.)*)"', found[-1].replace("`", "'"))
+    places = listed(f"`{name[:100]}`" if name else "`--tensorboard_dir` itself" for name in names)
     text = f"Several directories have the TensorBoard tag `{evidence.metric}` at once: {places}."
     text += " Their values are mixed, so a trial's value isn't that of one of them."
     fix = "Write the values that count by a tag of their own, or print them and set `metrics: stdout`."

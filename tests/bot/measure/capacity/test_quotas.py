@@ -59,6 +59,7 @@ def free(*above, workloads=(), local=(), yielding=(), request=REQUEST, cohorts=(
 def test_capacity_is_the_unused_quota_and_what_is_reserved_for_the_queue():
     assert free(a_queue(used=3)).trials == 2
     assert free(a_queue(used=8)).trials == 0
+    assert free(a_queue(nominal=4, used=6), workloads=[HELD, HELD]).trials == 0, "the quota was lowered"
     unused = a_queue(nominal=2)
     unused["status"]["flavorsReservation"][0]["resources"] = [{"name": GPU}]
     assert free(unused).trials == 1
@@ -139,12 +140,22 @@ def test_capacity_leaves_out_what_other_queues_of_the_cohort_never_lend():
         ([], 0),
         ([a_cohort("left", nominalQuota="6")], 3),
         ([a_cohort("left", "root")], 2),
+        ([a_cohort("left", "root"), {"metadata": {"name": "root"}}, a_cohort("right", "root")], 2),
         ([a_cohort("left", "root", nominalQuota="6", borrowingLimit="2")], 4),
         ([a_cohort("left", "root"), a_cohort("right", "root", nominalQuota="9", lendingLimit="2")], 1),
         ([a_cohort("left", "root"), a_cohort("right", "root", nominalQuota="2")], 3),
         ([a_cohort("left", "root", nominalQuota="6"), a_cohort("root", "left")], 0),
     ],
-    ids=["no object", "pool", "unwritten root", "borrows", "lends", "all of the tree", "ring"],
+    ids=[
+        "no object",
+        "pool",
+        "unwritten root",
+        "without spec",
+        "borrows",
+        "lends",
+        "all of the tree",
+        "ring",
+    ],
 )
 def test_capacity_counts_the_tree_of_cohorts(cohorts, trials):
     beside = a_queue("beside", nominal=4, cohortName="root" if len(cohorts) == 1 else "right")

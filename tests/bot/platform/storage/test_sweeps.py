@@ -168,9 +168,12 @@ async def test_rejected_save_outdates_no_check_and_one_with_an_unknown_lease_cha
 
 async def test_ended_sweep_is_inactive_and_expires(store, redis):
     record, _ = await store.create(record_for("lr-brave-otter"), ["lr-brave-otter"], "d1")
-    await end(store, record)
+    ended = await end(store, record)
     assert await store.active() == set()
     assert 13 * DAY < await redis.ttl("sweepbot:sweep:lr-brave-otter") <= 14 * DAY
+    await redis.expire("sweepbot:sweep:lr-brave-otter", DAY)
+    await store.save(ended)
+    assert await redis.ttl("sweepbot:sweep:lr-brave-otter") > 13 * DAY, "as its entry in lists"
 
 
 async def test_sweep_that_continues_after_its_end_is_active_again_and_does_not_expire(store, sweep, redis):

@@ -36,7 +36,7 @@ class Tracking:
             raise TrackingError("away")
         names = frozenset({"val_loss", "accuracy"})
         return {
-            self.trial: Run(id="r", trial=self.trial, nested=False, started=1, latest=POINTS[-1], names=names)
+            self.trial: Run(id="r", trial=self.trial, parent="", started=1, latest=POINTS[-1], names=names)
         }
 
     def curves(self, runs, metric, *, most=0):

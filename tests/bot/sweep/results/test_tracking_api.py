@@ -69,8 +69,11 @@ def test_runs_of_one_trial_are_merged_as_by_the_real_server(mlflow_url):
     first = instance.run("lr-brave-otter-aaa", [0.1, 0.1, 0.1])
     restarted = instance.run("any name", [0.9], sweepbot_trial="lr-brave-otter-aaa")
     instance.run("lr-brave-otter-aaa", [0.5, 0.5], mlflow_parentRunId=first)
-    runs = TrackingApi(mlflow_url).runs("digits/several", "loss")
+    api = TrackingApi(mlflow_url)
+    runs = api.runs("digits/several", "loss")
     assert {trial: run.id for trial, run in runs.items()} == {"lr-brave-otter-aaa": restarted}
+    ended = api.runs("digits/several", "loss", since=tracking_api.CLOCK_SKEW + 4)
+    assert ended == {}, "the nested run isn't read without its parent"
 
 
 @pytest.mark.slow

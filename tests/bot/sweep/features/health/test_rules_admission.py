@@ -213,6 +213,11 @@ def test_queued_that_can_never_start_is_reported_at_once(message, diagnosis):
     assert kueue(message) == expected(*diagnosis, message)
 
 
+def test_fix_for_too_few_slices_of_gpus_is_fewer_of_them():
+    message = real_messages.TOO_MUCH.replace("nvidia.com/gpu", "nvidia.com/mig-1g.5gb")
+    assert kueue(message, resource="nvidia.com/mig-1g.5gb").fix == LESS
+
+
 @pytest.mark.parametrize(
     ("message", "diagnosis"),
     [

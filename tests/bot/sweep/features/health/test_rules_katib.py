@@ -162,11 +162,11 @@ def test_reader_that_failed_or_restarts_is_told_from_missing_metrics():
 def test_tag_that_directories_write_at_once_is_reported_while_the_trial_runs():
     pod = with_reader(running(), **{"katib.kubeflow.org/trial": "t"})
     metrics = Metrics(["loss"], [])
-    for folder in ("", "validation"):
+    for folder in ("", "lr=0.1,`a`", "validation"):
         metrics.add(folder, Scalar("loss", 1, 0.5, 1.0))
         metrics.add(folder, Scalar("loss", 2, 0.4, 2.0))
     diagnosis = found(pod, collector_log=f'{metrics.all[0].line()}\n{{"metric": "acc", "points": []}}')
-    places = "at once: `--tensorboard_dir` itself and `validation`."
+    places = "at once: `--tensorboard_dir` itself, `lr=0.1,'a'`, and `validation`."
     assert (diagnosis.key, places in diagnosis.text) == ("mixed", True)
 
 
