@@ -17,7 +17,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.platform.registry.client import Registry
 from bot.platform.repos.git import Git
 from bot.platform.storage.redis_client import connect
-from bot.sweep.results.experiments import experiment_id, tracking_client
+from bot.sweep.results import run_tags
+from bot.sweep.results.experiments import experiment_ids, tracking_client
 from k8s.api.client import KubernetesClient
 from k8s.objects import Ref
 
@@ -51,7 +52,8 @@ class Script:
         if manifest["kind"] == "Experiment":
             await self.slack.chat_postMessage(channel=CHANNEL, thread_ts=thread, text="Reusing the image.")
             await self._note(record, "running")
-            await asyncio.to_thread(experiment_id, self.tracking, name, {})  # before the first trial
+            # before the first trial
+            await asyncio.to_thread(experiment_ids, self.tracking, name, {run_tags.SWEEP: name})
         else:
             await self.registry.digest(IMAGE, f"dependencies-{commit}")
         await self.cluster.create(manifest)
