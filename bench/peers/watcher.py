@@ -11,6 +11,7 @@ import os
 import sys
 from time import monotonic
 
+from slack_sdk.http_retry.builtin_async_handlers import AsyncRateLimitErrorRetryHandler
 from slack_sdk.web.async_client import AsyncWebClient
 
 from k8s.api.client import KubernetesClient
@@ -32,6 +33,9 @@ async def watch(cluster: KubernetesClient) -> None:
 
 async def poll(cluster: KubernetesClient) -> None:
     slack = AsyncWebClient(os.environ["SLACK_BOT_TOKEN"], base_url=os.environ["SLACK_API_URL"])
+    slack.retry_handlers.append(
+        AsyncRateLimitErrorRetryHandler(max_retry_count=3)
+    )  # two scripts can coincide
     known = await succeeded(cluster)
     print("ready", flush=True)
     while True:
