@@ -33,9 +33,7 @@ async def watch(cluster: KubernetesClient) -> None:
 
 async def poll(cluster: KubernetesClient) -> None:
     slack = AsyncWebClient(os.environ["SLACK_BOT_TOKEN"], base_url=os.environ["SLACK_API_URL"])
-    slack.retry_handlers.append(
-        AsyncRateLimitErrorRetryHandler(max_retry_count=3)
-    )  # two scripts can coincide
+    slack.retry_handlers.append(AsyncRateLimitErrorRetryHandler(max_retry_count=3))
     known = await succeeded(cluster)
     print("ready", flush=True)
     while True:
