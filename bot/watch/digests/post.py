@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 CONFIGMAP_NAME = "sweepbot-digests"
 INVITE = "Unarchive the channel, or run `/invite @sweepbot` there."
-AWAY = {"channel_not_found", "is_archived", "not_in_channel"}  # the errors that this mends
+AWAY = {"channel_not_found", "is_archived", "not_in_channel"}  # with these errors, INVITE helps
 SUNDAY = 6  # as date.weekday() counts
 WEEK = timedelta(days=7)  # before the day, to compare with
 MAX_POSTS = 2  # of one digest, if it is unknown whether the first one arrived
