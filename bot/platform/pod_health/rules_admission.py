@@ -15,10 +15,11 @@ from bot.platform.pod_health.queue_words import (
     NO_QUEUE,
     NO_QUOTA_FOR,
     STOPPED,
+    is_bypassed,
     lacking,
-    no_room,
     refused,
     resource_name,
+    waits,
 )
 from bot.text.wording import listed, trial_size
 from k8s.engine import Experiment, ExperimentState
@@ -127,7 +128,8 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
     if evidence.workload is None:
         text = "The trial's Job is suspended, and Kueue gives no reason."
         return evidence.found("suspended", text, _class_fix(evidence), soft=True, report_at=late)
-    words = condition(evidence.workload, "QuotaReserved", "False").get("message", "")
+    reserved = condition(evidence.workload, "QuotaReserved", "False")
+    words, reason = reserved.get("message", ""), reserved.get("reason", "")
     if NO_QUEUE.search(words):
         text = "The trial's Kueue queue doesn't exist."
         return evidence.found("no-queue", text, "Use an existing queue, or ask an admin.", words)
@@ -143,8 +145,8 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         text = f"The trial can't start: its Kueue queue has no quota for {no_quota[1]}."
         fix = f"Ask an admin to add {no_quota[1]} to the ClusterQueue."
         return evidence.found("queue-lacks", text, fix, words)
-    if refused(words):
-        text = f"Kueue can't start the trial: {refused(words)}."
+    if why := refused(words, reason):
+        text = f"Kueue can't start the trial: {why}."
         return evidence.found("queue-refuses", text, ADMIN, words, report_at=late)
     found, place = read_workload(evidence.workload), _place(evidence.position)
     if not found.active:
@@ -157,8 +159,8 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("checks", text, "", found.checks, soft=True, report_at=late)
     lacks = lacking(words)
     need = f": needs {lacks[2]} more {resource_name(lacks[0], lacks[2])} in {lacks[1]}" if lacks else ""
-    need = need or (f": {no_room(words)}" if no_room(words) else "")
-    fix = "None needed; the trial starts when quota is released." if lacks else ""
+    need = need or (f": {clause}" if (clause := waits(words, reason)) else "")
+    fix = "None needed; the trial starts when quota is released." if lacks or is_bypassed(words) else ""
     return evidence.found("queued", f"Queued by Kueue{need}{place}.", fix, words, soft=True, report_at=late)
 
 
