@@ -14,6 +14,7 @@ from bot.platform.slack.mrkdwn import direct
 from bot.sweep.channels.models import ChannelSetup
 from bot.sweep.channels.store import REQUESTS, SetupRequest, dump
 from bot.sweep.channels.views import SETUP_FORM, TEAM_CHOICE, ZONE, read_setup, saving, setup_form, zones
+from handlers.buttons import tell
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext, stored, trigger_of
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def add_setup(app: AsyncApp, context: HandlerContext) -> None:
         await ack()
         request = SetupRequest(user=body["user"]["id"], team=action["selected_option"]["value"])
         if trouble := await stored("a setup", context.add_request(str(REQUESTS), dump(request))):
-            await respond(text=trouble, response_type="ephemeral", replace_original=False)
+            await tell(respond, body, trouble)
 
 
 async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body) -> str:

@@ -23,6 +23,7 @@ from bot.sweep.channels.store import REQUESTS, SetupRequest, dump
 from bot.sweep.channels.views import all_zones
 from bot.sweep.launch.options import NOTIFY, NOTIFY_WORDS
 from bot.text.wording import did_you_mean, listed
+from handlers.channel_setup import NOT_LOADED
 from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
 from handlers.slash_token import GROUP
 
@@ -96,7 +97,7 @@ async def answer_me(
     """
     values, user = TABLE.read(ME, rest).values(), fields["user_id"]
     if not context.channel_setup.loaded:
-        return "Settings aren't loaded yet. Try again in a few seconds."
+        return NOT_LOADED
     before = context.config.people.get(user, Personal())
     if not values:
         words = " ".join(each.usage for each in ME.options)

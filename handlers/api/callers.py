@@ -17,8 +17,7 @@ from bot.core.request import Requester, is_team, team_account
 from bot.platform.config.permissions import Visitor, entry_denial
 from bot.platform.runtime.audit import audit
 from bot.platform.storage.api_tokens import PREFIX, ApiTokens, TokenOwner
-from handlers.api.ci_tokens import CiTokens
-from handlers.api.issuer_keys import UnreadableKeysError
+from handlers.api.ci_tokens import CiTokens, UnreadableKeysError
 from handlers.api.members import Members
 from handlers.context import ACK_TIMEOUT, HandlerContext
 from handlers.middleware import Guests

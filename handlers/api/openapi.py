@@ -1,6 +1,5 @@
 """Describe the API by OpenAPI 3.1, from the table of calls and the classes that check requests."""
 
-import json
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
@@ -49,10 +48,6 @@ def document() -> Json:
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
-
-
-def document_text() -> str:
-    return json.dumps(document(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _operation(call: Call) -> Json:

@@ -20,6 +20,7 @@ from bot.platform.storage.work_queue import Queue
 
 QUESTION_TTL = 30  # seconds; `serve` waits 25, and workers answer no question that nobody waits for
 ANSWER_TTL = 10  # seconds; what is read of a running sweep is at most that old
+UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 
 
 class About(StrEnum):
