@@ -75,15 +75,15 @@ def verdict(found: Sequence[Pair], goal: str, base: str, max_percent: float) -> 
     return Verdict(passed=state == "Passed", text=f"**{state}**: {text}{more}\n\n{rule}", pairs=tuple(found))
 
 
-def report(title: str, new: Mapping[str, Any], base: Mapping[str, Any] | None, decided: Verdict) -> str:
+def report(title: str, new: Mapping[str, Any], base: Mapping[str, Any], decided: Verdict) -> str:
     """Return the comment in Markdown: verdict, sweeps, picture, and table.
 
     Args:
         title: of this check.
-        new: the sweep of the branch, as the API shows it; `base` the other one, None if there is none.
+        new: the sweep of the branch, as the API shows it; `base`: the other one.
     """
     lines = [f"### {_only(' ._=-,:/', title)}", "", decided.text, ""]
-    for each in filter(None, (new, base)):
+    for each in (new, base):
         best = (each["best"] or {"value": None})["value"]
         value = "" if best is None else f", best {best:.6g}"
         thread = f" ([thread]({each['thread']}))" if each["thread"] else ""
@@ -91,7 +91,7 @@ def report(title: str, new: Mapping[str, Any], base: Mapping[str, Any] | None, d
         lines.append(f"- {code(each['branch'])}{commit}: {code(each['id'])} {each['state']}{value}{thread}")
         if each["reason"] and each["state"] != "succeeded":
             lines.append(f"  {code(each['reason'], 300)}")
-    if decided.pairs and base:
+    if decided.pairs:
         lines += ["", *_picture(decided.pairs, new, base), "", *_table(decided.pairs, new, base)]
     return "\n".join(lines)
 
