@@ -26,6 +26,7 @@ from bot.sweep.decisions.parent_message import summary
 from bot.sweep.launch.command_line import changed
 from bot.sweep.launch.create import start
 from bot.sweep.launch.promote import promoted
+from bot.sweep.lifecycle.seeds import earlier_seeds
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import linked
 from bot.sweep.reports import bisect
@@ -33,7 +34,6 @@ from bot.sweep.reports.compare import compare
 from bot.sweep.reports.curves import Picture, also_logged, draw_curves
 from bot.sweep.reports.end_results import current_results
 from bot.sweep.reports.trial_pictures import no_pictures, trial_pictures
-from bot.sweep.results.combined_seeds import earlier_seeds
 from bot.sweep.results.csv_file import csv_text
 from bot.sweep.results.log_curves import log_query
 from k8s.api.errors import ClusterUnreachableError
