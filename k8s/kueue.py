@@ -1,5 +1,5 @@
-"""Read Kueue's Workloads (their conditions, messages as Kueue wrote them, and place in the queue), and build the
-patches that move a queued Job, or change its priority.
+"""Read Kueue's Workloads (their conditions, messages as Kueue wrote them, and place in the queue), and build
+the patches that move a queued Job, or change its priority.
 
 Kueue suspends a Job in a queue and creates a Workload for it. While the Job is suspended, its labels for the
 queue and the priority can change; its webhook rejects that for an admitted Job. `spec.active: false` keeps a
