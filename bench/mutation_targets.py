@@ -207,7 +207,7 @@ TARGETS = {  # file -> the tests that must fail
     ),
     "handlers/api/sweeps.py": (*API, *CI_TOKENS),
     "bot/remote/api.py": ("tests/bot/remote/test_api.py", "tests/bot/remote/test_client.py"),
-    "bot/remote/ci_verdict.py": ("tests/bot/remote/test_ci.py",),
+    "bot/remote/ci.py": ("tests/bot/remote/test_ci.py",),
     "bot/remote/client.py": (
         "tests/bot/remote/test_api.py",
         "tests/bot/remote/test_client.py",
@@ -399,7 +399,7 @@ EQUIVALENT = {
         ),
     ): "a limit of about this size",
     (
-        "bot/remote/ci_verdict.py",
+        "bot/remote/ci.py",
         'state = "Passed" if high <= max_percent else "Worse" if low >= max_percent else "Undecided"',
     ): "an interval hardly ever begins exactly there",
     (

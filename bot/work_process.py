@@ -44,7 +44,7 @@ from bot.sweep.form.review import show_review
 from bot.sweep.model.feature import Job
 from bot.sweep.questions import job as questions_job
 from bot.sweep.questions.store import Questions
-from bot.sweep.reports import bisect, history_job
+from bot.sweep.reports import bisect, past_sweeps
 from bot.sweep.reports.trial_runs_job import TrialRunsJob
 from bot.sweep.results.run_writer import RunWriter
 from bot.sweep.sweeps import reconciler, retention
@@ -144,7 +144,7 @@ def _job_handlers(
         ItemKind.QUIET: keyed(partial(quiet.send, clients=clients)),
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules, reserved).run),
         ItemKind.QUEUE: keyed(partial(queue_job.answer_commands, clients=clients)),
-        ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
+        ItemKind.HISTORY: keyed(partial(past_sweeps.answer_history, clients=clients)),
         ItemKind.QUESTION: limited(answer, most=at_once),
         ItemKind.PLAN_QUESTION: limited(answer, most=at_once),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),

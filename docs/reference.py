@@ -21,7 +21,7 @@ from bot.platform.config.section import json_schema
 from bot.platform.config.settings import Settings, description_of
 from bot.sweep.spaces.space_keys import SpaceFile
 from bot.workspace_table import ROOMS
-from handlers.api.openapi import document
+from handlers.api.calls import document
 
 HERE = Path(__file__).parent
 TYPES: dict[str, Schema] = {

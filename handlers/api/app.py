@@ -25,9 +25,8 @@ from bot.sweep.model.api_sweep import AnswerModel, shown
 from bot.sweep.questions.store import UNKNOWN, About, Question, Questions
 from handlers.api import mcp, models
 from handlers.api.callers import Caller, Callers
-from handlers.api.calls import CALLS, PREFIX, Call
+from handlers.api.calls import CALLS, PREFIX, Call, document
 from handlers.api.events import Streams
-from handlers.api.openapi import document
 from handlers.api.received import body_of, query_of, raw_body
 from handlers.api.sweeps import (
     check_space,

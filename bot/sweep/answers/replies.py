@@ -30,9 +30,9 @@ from bot.sweep.lifecycle.seeds import earlier_seeds
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import linked
 from bot.sweep.reports import bisect
-from bot.sweep.reports.compare import compare
 from bot.sweep.reports.curves import Picture, also_logged, draw_curves
 from bot.sweep.reports.end_results import current_results
+from bot.sweep.reports.past_sweeps import compare
 from bot.sweep.reports.trial_pictures import no_pictures, trial_pictures
 from bot.sweep.results.csv_file import csv_text
 from bot.sweep.results.log_curves import log_query

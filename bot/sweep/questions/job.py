@@ -21,8 +21,8 @@ from bot.sweep.form.review import review
 from bot.sweep.launch.command_line import parse
 from bot.sweep.questions import models
 from bot.sweep.questions.store import UNKNOWN, About, Answer, Question, Questions
-from bot.sweep.reports.compare import comparison_of
 from bot.sweep.reports.end_results import posted_results, stored_results
+from bot.sweep.reports.past_sweeps import comparison_of
 from bot.sweep.results.comparison import best_trial, comparable
 from bot.sweep.results.csv_file import csv_text, ordered
 from bot.sweep.results.history import past_sweep
