@@ -192,7 +192,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/scenarios/test_one_person.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
-    "bot/sweep/sweeps/observe_limits.py": (
+    "bot/sweep/sweeps/observe.py": (
         "tests/scenarios/test_one_person.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
@@ -285,7 +285,7 @@ EQUIVALENT = {
         "return self._over > called_at or await self._probed()",
     ): "two readings of the clock are hardly ever equal",
     (
-        "bot/sweep/sweeps/observe_limits.py",
+        "bot/sweep/sweeps/observe.py",
         "first = (one for one in others if (one.created, one.id) <= (sweep.created, sweep.id))",
     ): "the sweep itself isn't among the others",
     (

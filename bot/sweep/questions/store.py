@@ -82,12 +82,8 @@ class Questions:
 
     async def answer(self, question_id: str) -> Answer | None:
         """Return what `put` kept; None if no worker has answered yet."""
-        status, body = await self._redis.hmget(_key("answer", question_id), ["status", "body"])
-        return None if status is None else Answer(status=int(status), body=_bytes(body))
-
-
-def _bytes(value: Any) -> bytes:
-    return bytes(value)
+        found: Any = await self._redis.hmget(_key("answer", question_id), ["status", "body"])
+        return None if found[0] is None else Answer(status=int(found[0]), body=found[1])
 
 
 def _key(kind: str, question_id: str) -> str:
