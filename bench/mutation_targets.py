@@ -653,13 +653,6 @@ EQUIVALENT = {
         'return max(await self._redis.pttl(self._key("held", to)), 0) / 1001',
     ): "a thousandth shorter",
     (
-        "bot/remote/client.py",
-        (
-            "RETRY = Retry(base=1, factor=3, max=16, jitter=0.5, attempts=6)"
-            "  # for half a minute, as a rollout takes"
-        ),
-    ): "times of about this length",
-    (
         "bot/platform/storage/requests.py",
         'await self._redis.set(self._key("held", to), "1", px=max(int(seconds * 1000), 2))',
     ): "a millisecond longer",
