@@ -134,8 +134,7 @@ LIST_HEAD = """\
 
 <!-- Written by `make reference` from the files. Don't edit this list. -->
 
-The first sentence of each file, its limits and times, and in parentheses the names of what it defines, to search
-in.
+The first sentence of each file, its limits and times, and in parentheses what it defines, to search in.
 """
 PACKAGES = ("handlers", "bot", "k8s", "reader", "search")
 
