@@ -135,8 +135,7 @@ LIST_HEAD = """\
 
 <!-- Written by `make reference` from the files. Don't edit this list. -->
 
-The first sentence of each file, the names of its limits and times, and in parentheses those of what it defines, to
-search in.
+The first sentence of each file, its limits and times, and in parentheses what it defines, to search in.
 """
 PACKAGES = ("handlers", "bot", "k8s", "reader", "search")
 
