@@ -23,7 +23,7 @@ from bot.sweep.answers.command_parser import (
 )
 from bot.sweep.launch.options import EXAMPLE
 from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of
-from handlers.slash_me import ME
+from handlers.settings import ME
 from handlers.slash_token import COMMANDS as TOKEN_COMMANDS
 from handlers.slash_token import GROUP as OWN
 from handlers.slash_token import REVOKE

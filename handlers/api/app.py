@@ -27,7 +27,7 @@ from handlers.api import mcp, models
 from handlers.api.callers import Caller, Callers
 from handlers.api.calls import CALLS, PREFIX, Call, document
 from handlers.api.events import Streams
-from handlers.api.received import body_of, query_of, raw_body
+from handlers.api.models import body_of, query_of, raw_body
 from handlers.api.sweeps import (
     check_space,
     command,
