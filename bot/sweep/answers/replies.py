@@ -8,7 +8,6 @@ are answered there, visible to all; others privately, with files sent by direct 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 from slack_sdk.errors import SlackApiError
 
@@ -163,9 +162,8 @@ class _Reply:
         plan = self.sweep.plan
         if plan is None or not plan.has_reader or not trial:
             return ""
-        if not (query := log_query(plan, self.seen.pods, {trial})):
+        if not (query := log_query(plan, self.seen.pods, {trial}, self.clients.trials)):
             return ""
-        query = replace(query, cluster=self.clients.trials)
         found = await self.clients.live.logged(self.sweep.id, query)
         return also_logged(found[trial].names) if trial in found else ""
 

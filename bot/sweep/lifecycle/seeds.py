@@ -17,9 +17,13 @@ VALUES_SHOWN = 50
 MIN_VERDICT_SEEDS = 3  # the interval of two is so wide that it confirms nearly every value
 
 
+def _results(sweep: SweepRecord) -> dict[str, float]:
+    return {seed: value for seed, value in sweep.progress.seeds.items() if value is not None}
+
+
 def summary_line(sweep: SweepRecord) -> str:
     """Return the mean with its deviation and interval; "" without results."""
-    found = statistics([value for value in sweep.progress.seeds.values() if value is not None])
+    found = statistics([*_results(sweep).values()])
     if found is None or sweep.plan is None:
         return ""
     seeds = f"{found.count} of {counted(sweep.plan.space.max_trials, 'seed')}"
@@ -36,7 +40,7 @@ def _mean(metric: str, found: Statistics) -> str:
 
 def end_text(sweep: SweepRecord) -> str:
     """Return all results, and how to rerun the seeds that have none."""
-    results = {seed: value for seed, value in sweep.progress.seeds.items() if value is not None}
+    results = _results(sweep)
     shown = [f"{seed}: {results[seed]:.6g}" for seed in sorted(results, key=int)][:VALUES_SHOWN]
     more = f", and {len(results) - VALUES_SHOWN} more in the CSV" if len(results) > VALUES_SHOWN else ""
     lines = [f"{line}." for line in [summary_line(sweep)] if line]
@@ -67,8 +71,7 @@ def _verdict(sweep: SweepRecord) -> list[str]:
     former = sweep.request.promotes
     if former is None or sweep.plan is None:
         return []
-    others = {seed: value for seed, value in sweep.progress.seeds.items() if seed != former.seed}
-    found = statistics([value for value in others.values() if value is not None])
+    found = statistics([value for seed, value in _results(sweep).items() if seed != former.seed])
     return [f"{_comparison(former, found, sweep.plan.space.goal)} {_own_run(sweep, former)}"] if found else []
 
 
@@ -121,8 +124,7 @@ def earlier_seeds(sweep: SweepRecord, request: SweepRequest) -> EarlierSeeds | N
 
 def _combined_values(sweep: SweepRecord) -> dict[str, float]:
     """Return the results by seed, with the earlier ones if both sweeps ran the same code."""
-    own = {seed: value for seed, value in sweep.progress.seeds.items() if value is not None}
-    earlier = sweep.earlier_seeds
+    own, earlier = _results(sweep), sweep.earlier_seeds
     return earlier.values | own if earlier and _ran_the_same(sweep, earlier) else own
 
 
