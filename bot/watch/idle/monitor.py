@@ -109,9 +109,7 @@ class IdleMonitor:
     async def _apply_commands(
         self, alerts: tuple[Alert, ...], assessed: Assessed, current: dict[str, Snooze], now: datetime
     ) -> tuple[tuple[Alert, ...], dict[str, Snooze], Exception | None]:
-        """Return the alerts with the questions that were asked, the snoozes, and why a reply wasn't sent: its
-        command is repeated.
-        """
+        """Return the alerts with the questions asked, the snoozes, and a reply's failure: it is repeated."""
         by_id, done, failure = {alert.id: alert for alert in alerts}, list[Command](), None
         applier = AlertCommands(self.clients, self.source, now, self.cluster, self.cpus)
         for command in await self._commands():
@@ -157,13 +155,8 @@ class IdleMonitor:
         return [each for each in await self.clients.store.commands(str(ITEM)) if answers_here(each)]
 
     async def _notify(
-        self,
-        alerts: tuple[Alert, ...],
-        current: dict[str, Snooze],
-        now: datetime,
-        failure: Exception | None,
+        self, alerts: tuple[Alert, ...], current: dict[str, Snooze], now: datetime, failure: Exception | None
     ) -> timedelta | None:
-        """Send what is due. Raises the last failure, also an earlier one."""
         notifier, retry_after = AlertNotifier(self.clients, self.source, self.store, self.cluster), None
         steps: list[Callable[[], Awaitable[None]]] = [notifier.report_xids]
         steps += [partial(notifier.show, alert, current, now) for alert in alerts]

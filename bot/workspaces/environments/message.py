@@ -91,16 +91,14 @@ def _subject(record: EnvironmentRecord) -> str:
 
 
 def _details(record: EnvironmentRecord, seen: Observed) -> list[str]:
-    if record.wanted is Wanted.DELETED and not seen.has_home:
-        return []
     if record.wanted is Wanted.DELETED:
         again = f"`/env start {record.name} home={record.home}` reuses it"
         delete = f"`/env delete home {record.home}` deletes its files"
-        return [f"Home {code(record.home)} is kept. {again}; {delete}."]
+        return [f"Home {code(record.home)} is kept. {again}; {delete}."] if seen.has_home else []
     if record.wanted is Wanted.STOPPED:
-        free = [] if seen.has_pod else ["No GPUs are allocated."]
-        kept = ["The home is kept."] if seen.has_home else []
-        return [" ".join([*free, *kept])] if free or kept else []
+        free = "" if seen.has_pod else "No GPUs are allocated."
+        kept = "The home is kept." if seen.has_home else ""
+        return [f"{free} {kept}".strip()] if free or kept else []
     if seen.stage is not Stage.READY and seen.problem:
         return [*_where(seen), finding_text(seen.problem)]
     return [*_where(seen), *([_idle(record)] if record.warned_at else [])]
