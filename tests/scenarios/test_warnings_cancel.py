@@ -120,7 +120,7 @@ async def test_trial_that_is_not_measured_any_more_is_not_stopped(redis):
 
 
 async def test_reply_that_fails_delays_no_stop_and_is_sent_later(redis):
-    simulation = await idle_for(redis, 60, stop=60, gpus=(QUIET, QUIET))
+    simulation = await idle_for(redis, 50, stop=60, gpus=(QUIET, QUIET))
     await simulation.click(Action.KEEP, user=STRANGER, alert="idle/sweeps/lr-brave-otter-w", hours=4)
     simulation.slack.errors = {STRANGER: TimeoutError()}
     with pytest.raises(TimeoutError):
