@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
+from pydantic_core import SchemaValidator, core_schema
+
 from bot.text.terminal import without_escapes
 
 MASKED = "***"
@@ -30,7 +32,8 @@ URL_PASSWORD = re.compile(r"[?&](?:sentinel_)?password=([^&\s\"']+)")
 QUOTE = r"\\?[\"']?"
 SEPARATOR = (
     rf"{QUOTE}(?:\](?=[ \t]?=[ \t]?[\"']))?"
-    rf"(?:[ \t]{{0,30}}[:=][ \t]{{0,30}}|,?\s{{1,40}}{QUOTE}(?i:value){QUOTE}[:=][ \t]{{0,2}}){QUOTE}"
+    rf"(?:[ \t]{{0,30}}[:=][ \t]{{0,30}}"
+    rf"|,?[\s\x1c-\x1f]{{1,40}}{QUOTE}(?i:value){QUOTE}[:=][ \t]{{0,2}}){QUOTE}"
 )
 # Before long values, which few words are: also in a call, a table, and a Dockerfile's ENV.
 LOOSE_SEPARATOR = rf"(?:{SEPARATOR}|\\?[\"'], ?\\?[\"']|[ \t]{{1,4}}(?:\| ?)?)"
@@ -40,7 +43,10 @@ PLAIN_VALUE = r"(?:(?<=\")[^\"\\\n]{6,200}(?=\\?\")|(?<=')[^'\\\n]{6,200}(?=\\?'
 # `password: must be set` is prose: after a colon and a space, a lowercase word isn't a secret.
 SECRET_AFTER_NAME = rf"(?:(?<![: ] )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){PLAIN_VALUE}"
 # Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` aren't secrets.
-RANDOM_VALUE = r"(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
+# Neither is a path such as /etc/keys or ~/keys; base64 can begin with a slash.
+RANDOM_VALUE = (
+    r"(?!(?:\.{1,2}|~)/|/[a-z]{3,20}/)(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
+)
 NAMED_KEYS = (
     "api access account auth encryption kaggle openai private secret signing storage subscription wandb"
 )
@@ -48,9 +54,13 @@ KEY_NAMES = "|".join(f"(?<=(?i:{name}{dash}key))" for name in NAMED_KEYS.split()
 KEY_NAMES += "|(?<=[A-Z0-9]_KEY)"  # a variable such as AZURE_KEY
 
 KEY_END = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-KEY_LINES = re.compile(  # of base64, backward; `\n` can be escaped
-    r"(?:[ \t]*(?:\n\r?|n\\{1,4}(?:r\\{1,4})?)[ \t\"']*[\w+/=]{1,4000}?(?=[ \t\"']*(?:\n|n\\)|[^\w+/=]|\Z))+"
+# Backward: a line of base64, whose break can be escaped, and what a log has before each line, such as a time.
+KEY_LINE = (
+    r"[ \t]*(?:\n\r?|n\\{1,4}(?:r\\{1,4})?)[ \t\"']*[\w+/=]{LEAST,4000}?(?=[ \t\"']*(?:\n|n\\)|[^\w+/=]|\Z)"
 )
+ANY_LINE, LONG_LINE = (KEY_LINE.replace("LEAST", least) for least in ("1", "40"))
+BEFORE_LINE = r"[ \t][^\n]{0,200}(?=\n)"
+KEY_LINES = re.compile(rf"(?:{ANY_LINE}|{BEFORE_LINE}(?:{ANY_LINE}{BEFORE_LINE})?{LONG_LINE})+")
 MAX_KEY = 20_000  # characters
 
 
@@ -76,8 +86,9 @@ PREFIXES_OF_PARTS = (
     r"\.atlasv1\.",
 )
 
-# A log of 1 MiB passes through all of these in linear time: each starts with letters or sets of letters,
-# which `re` finds quickly, and every repetition is bounded or ends at a character that it can't contain.
+# Each takes linear time: it starts with letters or sets of letters, which `re` finds quickly, and every
+# repetition is bounded or ends at a character that it can't contain. Only the first, and the separator before
+# `value`, can match line breaks.
 FORMS = (
     *_forms(
         "private keys",
@@ -194,6 +205,35 @@ FORMS = (
     ),
 )
 
+# Rust's engine, which pydantic has, takes a tenth of `re`'s time or less, but has no lookarounds.
+ITEM = r"(?:\\.|\[(?:\\.|[^\]\\])+\]|[^()\[\\])"
+LOOKAROUND = re.compile(rf"\(\?<?[=!](?:{ITEM}|\({ITEM}*\))*\)(?!\Z)")
+# Some 400 characters, to the end of a line, and the lines that the separator before `value` leads to.
+BLOCK = re.compile(rf"(?s:.{{1,400}})[^\n]*(?:\n(?=\s{{0,40}}{QUOTE}(?i:value))[^\n]*)*\n?")
+
+
+def _outline(form: Form, most: int) -> str:
+    """Return an expression for Rust that matches wherever the form does; counts are at most `most`."""
+    outline = LOOKAROUND.sub("", form.pattern.pattern).replace("(?=", "(?:")
+    outline = outline.replace(r"\w", "[[:word:][:^ascii:]]")
+    return re.sub(r"\{(\d+)[,\d]*\}", lambda count: f"{{{min(int(count[1]), most)},}}", outline)
+
+
+def _check(patterns: Iterable[str]) -> SchemaValidator:
+    return SchemaValidator(core_schema.str_schema(pattern="|".join(patterns)))
+
+
+def _checks(forms: Iterable[Form]) -> list[SchemaValidator]:
+    """Return searches for any of these forms. One has all those of a single repetition, without counts: its
+    automaton stays small with any text.
+    """
+    others = [each for each in forms if re.search(r"[+*{].*[+*{]", _outline(each, 1))]
+    simple = _check(_outline(each, 1) for each in forms if each not in others)
+    return [simple, *(_check([_outline(each, 16)]) for each in others)]
+
+
+CHECKS = _checks(FORMS[1:])
+
 
 class Mask:
     """Replaces secrets in a text, including their escaped forms in URLs, Python, JSON, and Slack's mrkdwn.
@@ -217,18 +257,33 @@ class Mask:
             for part in _parts(each)
             for look in _variants(part)
         }
-        self._variants = sorted(looks, key=len, reverse=True)  # at once, for the threads that mask
+        check = _check(re.escape(each[:100]) for each in looks)
+        self._own = check, sorted(looks, key=len, reverse=True)  # at once, for the threads that mask
 
     def __call__(self, text: str) -> str:
         if not text:
             return text
         text = without_escapes(text)
-        for look in self._variants:
+        check, looks = self._own
+        for look in looks if _hits(text, [check]) else ():
             text = text.replace(look, MASKED)
-        text = _without_ends_of_keys(text)
-        for form in FORMS:
-            text = form.pattern.sub(rf"\g<1>{MASKED}", text)
-        return text
+        text = _masked(_without_ends_of_keys(text), FORMS[:1])
+        checks = _hits(text, CHECKS)
+        if not checks:
+            return text
+        blocks = BLOCK.findall(text)
+        return "".join(_masked(each, FORMS[1:]) if _hits(each, checks) else each for each in blocks)
+
+
+def _masked(text: str, forms: Iterable[Form]) -> str:
+    for form in forms:
+        text = form.pattern.sub(lambda found: found[1] + MASKED, text)  # a template takes longer
+    return text
+
+
+def _hits(text: str, checks: Iterable[SchemaValidator]) -> list[SchemaValidator]:
+    text = text.encode(errors="replace").decode()  # a lone surrogate is no text for Rust
+    return [each for each in checks if each.isinstance_python(text)]
 
 
 def _without_ends_of_keys(text: str) -> str:
