@@ -207,7 +207,7 @@ FORMS = (
 
 # Rust's engine, which pydantic has, takes a tenth of `re`'s time or less, but has no lookarounds.
 ITEM = r"(?:\\.|\[(?:\\.|[^\]\\])+\]|[^()\[\\])"
-LOOKAROUND = re.compile(rf"\(\?<?[=!](?:{ITEM}|\({ITEM}*\))*\)(?!\Z)")
+LOOKAROUND = re.compile(rf"\(\?<?[=!](?:{ITEM}|\((?:{ITEM}|\({ITEM}*\))*\))*\)(?!\Z)")
 # Some 400 characters, to the end of a line, and the lines that the separator before `value` leads to.
 BLOCK = re.compile(rf"(?s:.{{1,400}})[^\n]*(?:\n(?=\s{{0,40}}{QUOTE}(?i:value))[^\n]*)*\n?")
 
@@ -219,17 +219,18 @@ def _outline(form: Form, most: int) -> str:
     return re.sub(r"\{(\d+)[,\d]*\}", lambda count: f"{{{min(int(count[1]), most)},}}", outline)
 
 
-def _check(patterns: Iterable[str]) -> SchemaValidator:
-    return SchemaValidator(core_schema.str_schema(pattern="|".join(patterns)))
-
-
 def _checks(forms: Iterable[Form]) -> list[SchemaValidator]:
     """Return searches for any of these forms. One has all those of a single repetition, without counts: its
     automaton stays small with any text.
     """
-    others = [each for each in forms if re.search(r"[+*{].*[+*{]", _outline(each, 1))]
-    simple = _check(_outline(each, 1) for each in forms if each not in others)
-    return [simple, *(_check([_outline(each, 16)]) for each in others)]
+    simple = [each for each in forms if len(re.findall(r"[+*{]", _outline(each, 1))) < 2]
+    others = [_outline(each, 16) for each in forms if each not in simple]
+    patterns = ["|".join(_outline(each, 1) for each in simple), *others]
+    return [_check(each) for each in patterns]
+
+
+def _check(pattern: str) -> SchemaValidator:
+    return SchemaValidator(core_schema.str_schema(pattern=pattern))
 
 
 CHECKS = _checks(FORMS[1:])
@@ -257,7 +258,7 @@ class Mask:
             for part in _parts(each)
             for look in _variants(part)
         }
-        check = _check(re.escape(each[:100]) for each in looks)
+        check = _check("|".join(re.escape(each[:100]) for each in looks))
         self._own = check, sorted(looks, key=len, reverse=True)  # at once, for the threads that mask
 
     def __call__(self, text: str) -> str:
