@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from pydantic_core import SchemaValidator, core_schema
-
 from bot.text.terminal import without_escapes
 
 MASKED = "***"
@@ -32,8 +30,7 @@ URL_PASSWORD = re.compile(r"[?&](?:sentinel_)?password=([^&\s\"']+)")
 QUOTE = r"\\?[\"']?"
 SEPARATOR = (
     rf"{QUOTE}(?:\](?=[ \t]?=[ \t]?[\"']))?"
-    rf"(?:[ \t]{{0,30}}[:=][ \t]{{0,30}}"
-    rf"|,?[\s\x1c-\x1f]{{1,40}}{QUOTE}(?i:value){QUOTE}[:=][ \t]{{0,2}}){QUOTE}"
+    rf"(?:[ \t]{{0,30}}[:=][ \t]{{0,30}}|,?\s{{1,40}}{QUOTE}(?i:value){QUOTE}[:=][ \t]{{0,2}}){QUOTE}"
 )
 # Before long values, which few words are: also in a call, a table, and a Dockerfile's ENV.
 LOOSE_SEPARATOR = rf"(?:{SEPARATOR}|\\?[\"'], ?\\?[\"']|[ \t]{{1,4}}(?:\| ?)?)"
@@ -86,9 +83,8 @@ PREFIXES_OF_PARTS = (
     r"\.atlasv1\.",
 )
 
-# Each takes linear time: it starts with letters or sets of letters, which `re` finds quickly, and every
-# repetition is bounded or ends at a character that it can't contain. Only the first, and the separator before
-# `value`, can match line breaks.
+# A log of 1 MiB passes through all of these in linear time: each starts with letters or sets of letters,
+# which `re` finds quickly, and every repetition is bounded or ends at a character that it can't contain.
 FORMS = (
     *_forms(
         "private keys",
@@ -205,36 +201,6 @@ FORMS = (
     ),
 )
 
-# Rust's engine, which pydantic has, takes a tenth of `re`'s time or less, but has no lookarounds.
-ITEM = r"(?:\\.|\[(?:\\.|[^\]\\])+\]|[^()\[\\])"
-LOOKAROUND = re.compile(rf"\(\?<?[=!](?:{ITEM}|\((?:{ITEM}|\({ITEM}*\))*\))*\)(?!\Z)")
-# Some 400 characters, to the end of a line, and the lines that the separator before `value` leads to.
-BLOCK = re.compile(rf"(?s:.{{1,400}})[^\n]*(?:\n(?=\s{{0,40}}{QUOTE}(?i:value))[^\n]*)*\n?")
-
-
-def _outline(form: Form, most: int) -> str:
-    """Return an expression for Rust that matches wherever the form does; counts are at most `most`."""
-    outline = LOOKAROUND.sub("", form.pattern.pattern).replace("(?=", "(?:")
-    outline = outline.replace(r"\w", "[[:word:][:^ascii:]]")
-    return re.sub(r"\{(\d+)[,\d]*\}", lambda count: f"{{{min(int(count[1]), most)},}}", outline)
-
-
-def _checks(forms: Iterable[Form]) -> list[SchemaValidator]:
-    """Return searches for any of these forms. One has all those of a single repetition, without counts: its
-    automaton stays small with any text.
-    """
-    simple = [each for each in forms if len(re.findall(r"[+*{]", _outline(each, 1))) < 2]
-    others = [_outline(each, 16) for each in forms if each not in simple]
-    patterns = ["|".join(_outline(each, 1) for each in simple), *others]
-    return [_check(each) for each in patterns]
-
-
-def _check(pattern: str) -> SchemaValidator:
-    return SchemaValidator(core_schema.str_schema(pattern=pattern))
-
-
-CHECKS = _checks(FORMS[1:])
-
 
 class Mask:
     """Replaces secrets in a text, including their escaped forms in URLs, Python, JSON, and Slack's mrkdwn.
@@ -258,33 +224,18 @@ class Mask:
             for part in _parts(each)
             for look in _variants(part)
         }
-        check = _check("|".join(re.escape(each[:100]) for each in looks))
-        self._own = check, sorted(looks, key=len, reverse=True)  # at once, for the threads that mask
+        self._variants = sorted(looks, key=len, reverse=True)  # at once, for the threads that mask
 
     def __call__(self, text: str) -> str:
         if not text:
             return text
         text = without_escapes(text)
-        check, looks = self._own
-        for look in looks if _hits(text, [check]) else ():
+        for look in self._variants:
             text = text.replace(look, MASKED)
-        text = _masked(_without_ends_of_keys(text), FORMS[:1])
-        checks = _hits(text, CHECKS)
-        if not checks:
-            return text
-        blocks = BLOCK.findall(text)
-        return "".join(_masked(each, FORMS[1:]) if _hits(each, checks) else each for each in blocks)
-
-
-def _masked(text: str, forms: Iterable[Form]) -> str:
-    for form in forms:
-        text = form.pattern.sub(lambda found: found[1] + MASKED, text)  # a template takes longer
-    return text
-
-
-def _hits(text: str, checks: Iterable[SchemaValidator]) -> list[SchemaValidator]:
-    text = text.encode(errors="replace").decode()  # a lone surrogate is no text for Rust
-    return [each for each in checks if each.isinstance_python(text)]
+        text = _without_ends_of_keys(text)
+        for form in FORMS:
+            text = form.pattern.sub(rf"\g<1>{MASKED}", text)
+        return text
 
 
 def _without_ends_of_keys(text: str) -> str:
