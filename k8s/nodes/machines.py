@@ -10,7 +10,7 @@ from fractions import Fraction
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.trial_pod import placement, requests
 from k8s.objects import Manifest
-from k8s.quantities import amount
+from k8s.quantities import amount, any_amount
 
 # Set by Kubernetes, clouds, autoscalers, and plugins while a node is away, new, or leaving.
 PASSING_TAINTS = re.compile(
@@ -47,17 +47,10 @@ def read_machine(node: Manifest) -> Machine:
     sizes = {**status.get("allocatable", {}), **devices}
     return Machine(
         name=f"node {node['metadata']['name']}",
-        resources={name: _amount(str(size)) for name, size in sizes.items()},
+        resources={name: any_amount(str(size)) for name, size in sizes.items()},
         labels=node["metadata"].get("labels") or {},
         taints=tuple(node.get("spec", {}).get("taints") or ()),
     )
-
-
-def _amount(size: str) -> Amount:
-    try:
-        return amount(size)
-    except ValueError:  # in a notation that isn't read here, such as 1e3
-        return UNLIMITED
 
 
 def lacking(shape: PodShape, gpus: int, machine: Machine) -> list[str]:

@@ -19,7 +19,7 @@ from bot.text.number_format import hours, money, percent, signed
 from bot.text.wording import counted, day_text, fitting, listed
 from bot.watch.digests.chart import alt_text
 from bot.watch.digests.figures import NOTABLE, Figures, MostIdle, Row
-from k8s.nodes.gpu_kinds import is_whole
+from k8s.nodes.gpus import is_whole
 
 MAX_ROWS = 5  # of the table; the rest are summed up as "others"
 MAX_SECTION = 2900  # characters; Slack takes 3,000

@@ -19,6 +19,7 @@ from bot.workspaces.environments.record import Environment
 from k8s.api.client import Manifests
 from k8s.environments import CONTAINER, home_ref
 from k8s.objects import Manifest, condition, parse_time
+from k8s.pods import read_pod
 
 CLOCK_SKEW = timedelta(seconds=5)
 AT_ONCE = {"unschedulable", "no-gpus", "gated"}  # the scheduler has tried: someone waits for the answer
@@ -155,7 +156,7 @@ def stage_of(pod: Manifest | None, events: Sequence[Manifest]) -> Stage:
         return Stage.VOLUME if pod and "persistentvolumeclaim" in _unscheduled(pod).lower() else Stage.NODE
     if _since(pod, "Ready"):
         return Stage.READY
-    if started_at(pod):
+    if read_pod(pod, CONTAINER).running_since:
         return Stage.SERVER
     return Stage.IMAGE if _mounted(pod, events) else Stage.VOLUME
 
@@ -169,7 +170,7 @@ def durations(pod: Manifest, events: Sequence[Manifest], since: datetime) -> dic
     ends = {
         Stage.NODE: _since(pod, "PodScheduled"),
         Stage.VOLUME: _mounted(pod, events),
-        Stage.IMAGE: started_at(pod),
+        Stage.IMAGE: read_pod(pod, CONTAINER).running_since,
         Stage.SERVER: _since(pod, "Ready"),
     }
     found = {}
@@ -178,14 +179,6 @@ def durations(pod: Manifest, events: Sequence[Manifest], since: datetime) -> dic
             found[stage.value] = max((end - since).total_seconds(), 0.0)
             since = max(end, since)
     return found
-
-
-def started_at(pod: Manifest) -> datetime | None:
-    """Return when its container started; None if it doesn't run."""
-    for each in pod.get("status", {}).get("containerStatuses") or ():
-        if each["name"] == CONTAINER:
-            return parse_time(((each.get("state") or {}).get("running") or {}).get("startedAt"))
-    return None
 
 
 def _mounted(pod: Manifest, events: Sequence[Manifest]) -> datetime | None:
