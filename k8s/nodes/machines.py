@@ -3,7 +3,7 @@ a machine of a scaled pool, has too little of. Pure.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -67,16 +67,18 @@ def unmatched(pod: Manifest, labels: Mapping[str, str]) -> list[str]:
     """Return the labels that the pod's spec requires of its node and these are not, as text."""
     selected = pod.get("nodeSelector") or {}
     wrong = [f"{key}={value}" for key, value in selected.items() if labels.get(key) != value]
+    rules = [rule for term in _terms(pod) or () for rule in term.get("matchExpressions") or ()]
     return wrong + [
-        f"{key} in ({', '.join(values)})" for key, values in _choices(pod) if labels.get(key) not in values
+        f"{rule['key']} {rule['operator'].lower()} ({', '.join(rule.get('values') or ())})"
+        for rule in rules  # of one term, as trials have it
+        if not _matches_rule(rule, labels)
     ]
 
 
-def _choices(pod: Manifest) -> Iterator[tuple[str, list[str]]]:
-    required = pod.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {})
-    for term in required.get("nodeSelectorTerms", ()):  # trials have one
-        for each in term.get("matchExpressions", ()):
-            yield each["key"], each["values"]
+def _terms(pod: Manifest) -> list[Manifest] | None:
+    """Return the terms of which a node must match one; None if the pod's spec requires none."""
+    required = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
+    return (required.get("nodeSelectorTerms") or []) if required else None
 
 
 def untolerated(pod: Manifest, taints: tuple[Manifest, ...]) -> list[Manifest]:
@@ -128,8 +130,7 @@ def can_run(pod: Manifest, labels: Labels, taints: tuple[Manifest, ...], resourc
         return False
     if any(taint["key"] != resource for taint in untolerated(pod, taints)):
         return False
-    required = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
-    terms = required.get("nodeSelectorTerms") or () if required else None
+    terms = _terms(pod)
     return terms is None or any(_matches(term, labels) for term in terms)
 
 

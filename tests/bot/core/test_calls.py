@@ -5,8 +5,7 @@ import logging
 
 import pytest
 
-from bot.core.calls import log
-from bot.core.metrics import measured
+from bot.core.metrics import log, measured
 from bot.platform.runtime.log_format import JsonLines, about
 from bot.text.masking import Mask
 
