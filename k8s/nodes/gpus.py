@@ -1,6 +1,6 @@
-"""Read GPUs from containers that request them, and from nodes that have them: which resource names are GPUs,
-and how their model is then named (whole ones, MIG slices by profile, or shares of a GPU for several pods);
-and the CPU and memory that a pod requests or uses. Pure.
+"""Read GPUs from pods that request them, and from nodes that have them: which names of resources and
+DeviceClasses are GPUs, how their model is then named (whole ones, MIG slices by profile, or shares of a GPU
+for several pods), and the CPU and memory that a pod requests or uses.
 
 NVIDIA's device plugin offers each GPU several times for time-slicing and MPS (`replicas`). Nothing but the
 number tells so everywhere: nodes have more GPUs to allocate than their exporter has devices.
