@@ -16,7 +16,6 @@ from k8s.objects import (
     HOME_LABEL,
     MANAGED_BY,
     OWNER_LABEL,
-    RESTRICTED,
     TEAM_LABEL,
     Manifest,
     Ref,
@@ -140,7 +139,10 @@ def _base(spec: Workload) -> Manifest:
         "image": spec.image,
         "imagePullPolicy": "IfNotPresent",
         "resources": {"requests": requests | limits, "limits": limits},
-        "securityContext": RESTRICTED,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
     }
 
 

@@ -14,7 +14,6 @@ from k8s.environments import (
     service,
     stateful_set,
 )
-from k8s.objects import RESTRICTED
 
 SPEC = {"name": "lab", "namespace": "environments", "owner": "U1", "image": "registry/jupyter:1"}
 SPEC |= {"cpu": "2", "memory": "8Gi", "gpus": 0, "home": "lab"}
@@ -33,7 +32,10 @@ def test_pod_satisfies_pod_security_restricted_and_has_no_token():
     [container] = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert container["securityContext"] == RESTRICTED
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
 
 

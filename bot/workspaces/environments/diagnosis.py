@@ -12,7 +12,7 @@ from bot.platform.clients import Clients
 from bot.platform.pod_health import rules_admission as admission
 from bot.platform.pod_health import rules_scheduling as scheduling
 from bot.platform.pod_health import rules_startup as startup
-from bot.platform.pod_health.cluster_events import list_events, nodes_if_allowed
+from bot.platform.pod_health.cluster_events import list_events, nodes_if_allowed, rejected_replicas
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import Rule, TrialEvidence, event_time
 from bot.workspaces.environments.record import Environment
@@ -103,18 +103,12 @@ async def _events(environment: Environment, evidence: TrialEvidence, clients: Cl
         kind = "Pod" if evidence.pod else "StatefulSet"
         found = await list_events(kind, namespace, meta["name"], clients)
     else:
-        found = await _replica_set_events(namespace, meta["name"], clients)
+        found = await rejected_replicas(namespace, meta["name"], clients)
     found = [each for each in found if _is_recent(each, environment.record.since)]
     if environment.record.home and scheduling.about_claims(evidence.unscheduled or {}):
         claim = home_ref(namespace, environment.record.home).name
         found += await list_events("PersistentVolumeClaim", namespace, claim, clients)
     return sorted(found, key=lambda event: str(event_time(event)))
-
-
-async def _replica_set_events(namespace: str, deployment: str, clients: Clients) -> Manifests:
-    """Return the events about a Deployment's ReplicaSets, which add the template's hash to its name."""
-    events = await clients.trials.list("Event", namespace, fields="involvedObject.kind=ReplicaSet")
-    return [each for each in events if each["involvedObject"]["name"].rpartition("-")[0] == deployment]
 
 
 def _is_recent(event: Manifest, since: datetime) -> bool:
