@@ -23,6 +23,8 @@ from k8s.trial_kinds import owner_of
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
+# A LocalQueue of this name captures every Job of its namespace, and from Kueue 0.16 on every Deployment
+DEFAULT = "default"
 PREEMPTOR = re.compile(r"JobUID: ([0-9a-f-]{36})\b")
 
 

@@ -24,7 +24,7 @@ from bot.platform.pod_health.queue_words import (
 from bot.text.wording import listed, trial_size
 from k8s.engine import Experiment, ExperimentState
 from k8s.katib.training import INJECTION_LABEL
-from k8s.kueue import PRIORITY_LABEL, has_fitting_flavor, read_workload
+from k8s.kueue import DEFAULT, PRIORITY_LABEL, QUEUE_LABEL, has_fitting_flavor, read_workload
 from k8s.objects import Manifest, condition, conditions, true_conditions
 from k8s.quantities import any_amount
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended
@@ -73,6 +73,11 @@ def no_suggestion(evidence: TrialEvidence) -> Diagnosis | None:
         text, fix = webhook_away(words) or (what, ADMIN)
         return evidence.found("suggestion-pod", text, fix, words, report_at=again(rejected))
     words, killed = _services(evidence), _out_of_memory(evidence)
+    if queue := _queue_of_services(evidence):
+        text = f"Kueue holds Katib's suggestion service in its queue `{queue}`, so no trial can start."
+        fix = f"Ask an admin to name that LocalQueue other than {DEFAULT}: docs/queues.md."
+        late = after(experiment.created, WAIT_GRACE)
+        return evidence.found("suggestion-queued", text, fix, words, soft=True, report_at=late)
     if killed or (search and not search.ready and search.rejection is None):
         state = "ran out of memory" if killed else "isn't ready"
         text = f"Katib's suggestion service {state}"
@@ -317,6 +322,16 @@ def _services(evidence: TrialEvidence) -> str:
         reasons.append(condition(pod, "PodScheduled", "False").get("message", ""))
     reasons.append(evidence.search.message if evidence.search else "")
     return "\n".join(dict.fromkeys(filter(None, reasons)))
+
+
+def _queue_of_services(evidence: TrialEvidence) -> str:
+    """Return the LocalQueue in which pods of the suggestion service wait; "" if none does."""
+    for pod in evidence.services:
+        why = condition(pod, "PodScheduled", "False").get("reason")
+        queue = (pod["metadata"].get("labels") or {}).get(QUEUE_LABEL)
+        if queue and why == "SchedulingGated":
+            return str(queue)
+    return ""
 
 
 def _out_of_memory(evidence: TrialEvidence) -> bool:
