@@ -4,7 +4,8 @@ A sweep yields to Workloads of its own ClusterQueue, and to those of its tree of
 ClusterQueue borrows: its nominal quota is its own. Kueue's API v1beta2 names the cohort `cohortName`.
 
 Quotas count for each flavor alone, as in Kueue's pkg/cache/scheduler/resource_node.go: a cohort has what its
-members and its Cohort object lend. It exists without an object, which then limits nothing.
+members and its Cohort object lend. It exists without an object, which then limits nothing. A queue that is
+stopped, or not active for another cause, admits nothing; its ClusterQueue lends as before.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from bot.measure.capacity.nodes import WAIT_THRESHOLD
 from bot.platform.pod_health.queue_words import fits_quota
 from k8s.kueue import Workload
 from k8s.nodes.gpu_pods import GpuPod, is_placeholder
-from k8s.objects import Manifest
+from k8s.objects import Manifest, condition
 from k8s.quantities import any_amount
 from k8s.trial_kinds import JOB_LABEL
 
@@ -27,21 +28,24 @@ class Queues:
     """Kueue's queues, and the Workloads of the sweeps' namespaces."""
 
     cluster_queue: Mapping[tuple[str, str], str]  # by namespace and LocalQueue
+    inactive: Collection[tuple[str, str]]  # namespaces and LocalQueues, such as stopped ones
     above: Mapping[str, Manifest]  # ClusterQueues by name
     workloads: tuple[Workload, ...]
     cohorts: Mapping[str, Manifest] = field(default_factory=dict)  # by name
 
 
 def read_queues(
-    local: Iterable[Manifest],
+    local: Collection[Manifest],
     above: Iterable[Manifest],
     workloads: Iterable[Workload],
     cohorts: Iterable[Manifest] = (),
 ) -> Queues:
+    def place(queue: Manifest) -> tuple[str, str]:
+        return queue["metadata"]["namespace"], queue["metadata"]["name"]
+
     return Queues(
-        cluster_queue={
-            (q["metadata"]["namespace"], q["metadata"]["name"]): q["spec"]["clusterQueue"] for q in local
-        },
+        cluster_queue={place(q): q["spec"]["clusterQueue"] for q in local},
+        inactive={place(q) for q in local if condition(q, "Active", "False")},
         above={q["metadata"]["name"]: q for q in above},
         workloads=tuple(workloads),
         cohorts={each["metadata"]["name"]: each for each in cohorts},
@@ -77,7 +81,8 @@ def capacity_in_queue(
     who = max([*near, *far], key=wanted, default=None) if requested else None
     short = max(0, requested - sum(max(0, each) for each in free))
     free[0] += sum(map(wanted, _held_for(request, queues)))
-    left = 0 if requested else sum(max(0, each // size) for each in free)
+    admits = (request.namespace, request.queue) not in queues.inactive
+    left = sum(max(0, each // size) for each in free) if admits and not requested else 0
     return FreeCapacity(
         at=now,
         gpus=size,

@@ -84,6 +84,15 @@ def test_capacity_is_the_unused_quota_and_what_is_reserved_for_the_queue():
     assert free(a_queue(used=8), workloads=[HELD] * 4 + [OTHER]).trials == 0, "another Workload waits"
 
 
+def test_queue_that_is_not_active_has_nothing_free_and_lends_as_before():
+    stopped = {"type": "Active", "status": "False", "reason": "ClusterQueueIsInactive"}
+    local = a_local() | {"status": {"conditions": [stopped]}}
+    assert free(a_queue(used=3), local=[local], workloads=[HELD]).trials == 0
+    assert free(a_queue(used=3), local=[local, a_local(namespace="nlp")]).trials == 0
+    lender = a_queue("nlp", stopPolicy="Hold", cohort="all")
+    assert free(a_queue(used=8, cohort="all"), lender, local=[a_local(), a_local("nlp", "nlp")]).trials == 4
+
+
 @cases(
     ("queue", "resource", "has"),
     [("research", GPU, True), ("research", "nvidia.com/mig-1g.5gb", False), ("unread", GPU, None)],
