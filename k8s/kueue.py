@@ -39,6 +39,7 @@ class Workload:
     priority_class: str = ""
     gpus: int = 0
     devices: Mapping[str, int] = field(default_factory=dict)  # of all pods, such as GPUs, by resource
+    flavors: Mapping[str, str] = field(default_factory=dict)  # by resource, of what has quota
     active: bool = True
     reserved: bool = False  # it has quota; admission checks can keep it from starting
     admitted: bool = False
@@ -76,6 +77,7 @@ def read_workload(obj: Manifest) -> Workload:
         priority_class=_priority_class(spec),
         gpus=sum(size for name, size in devices.items() if GPU_RESOURCE.fullmatch(name)),
         devices=devices,
+        flavors=_flavors(obj),
         active=spec.get("active", True),
         reserved=reserved.get("status") == "True",
         admitted=found.get("Admitted", {}).get("status") == "True",
@@ -155,6 +157,11 @@ def _devices(sets: Iterable[Manifest]) -> dict[str, int]:
         sizes = device_sizes(pods.get("template", {}).get("spec", {}))
         found.update({name: size * count for name, size in sizes.items()})
     return dict(found)
+
+
+def _flavors(obj: Manifest) -> dict[str, str]:
+    sets = (obj.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
+    return {name: flavor for each in sets for name, flavor in (each.get("flavors") or {}).items()}
 
 
 def _checks(obj: Manifest) -> str:

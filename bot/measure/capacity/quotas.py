@@ -79,10 +79,12 @@ def capacity_in_queue(
     borrowed = _used(own, request.resource, "borrowed")
     requested = sum(map(wanted, near)) + min(borrowed, sum(map(wanted, far)))
     who = max([*near, *far], key=wanted, default=None) if requested else None
-    short = max(0, requested - sum(max(0, each) for each in free))
-    free[0] += sum(map(wanted, _held_for(request, queues)))
+    short = max(0, requested - sum(max(0, each) for each in free.values()))
+    for held in _held_for(request, queues):
+        if (flavor := held.flavors.get(request.resource, "")) in free:
+            free[flavor] += wanted(held)
     admits = (request.namespace, request.queue) not in queues.inactive
-    left = sum(max(0, each // size) for each in free) if admits and not requested else 0
+    left = sum(max(0, each // size) for each in free.values()) if admits and not requested else 0
     return FreeCapacity(
         at=now,
         gpus=size,
@@ -152,8 +154,8 @@ def _parent(each: Manifest) -> str:
     return str(spec.get("cohortName") or spec.get("cohort") or spec.get("parentName") or "")
 
 
-def _unused(queue: Manifest, resource: str, queues: Queues) -> list[int] | None:
-    """Return the GPUs of each flavor that a ClusterQueue has unused, and can borrow; None without a quota.
+def _unused(queue: Manifest, resource: str, queues: Queues) -> dict[str, int] | None:
+    """Return the GPUs by flavor that a ClusterQueue has unused, and can borrow; None without a quota.
 
     Below 0, more are used than its quota, as after that was lowered.
     """
@@ -161,13 +163,13 @@ def _unused(queue: Manifest, resource: str, queues: Queues) -> list[int] | None:
         return None
     cohorts = _cohorts(queue, queues)
     if cohorts is None:
-        return [0]
-    free = []
+        return dict.fromkeys(quotas, 0)
+    free = {}
     for flavor in quotas:
         left = None
         for name in reversed(cohorts):
             left = _below_cohort(name, resource, flavor, queues).free(left)
-        free.append(_below_queue(queue, resource, flavor).free(left))
+        free[flavor] = _below_queue(queue, resource, flavor).free(left)
     return free
 
 

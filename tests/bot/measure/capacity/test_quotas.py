@@ -31,7 +31,14 @@ MINE = Workload(
 OTHER = replace(
     MINE, name="w1", sweep="other", devices={GPU: 4}, admitted=False, created=NOW - WAIT_THRESHOLD
 )
-HELD = replace(MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000)
+HELD = replace(
+    MINE,
+    sweep="",
+    job="sweepbot-reserved-vision-1a2b3-0",
+    devices={GPU: 1},
+    flavors={GPU: "a100"},
+    priority=-1000000,
+)
 
 
 def a_queue(name="lab", nominal=8, used=0, borrowed=0, limit=None, cohort="", **more):
@@ -185,6 +192,8 @@ def test_capacity_counts_each_flavor_alone():
         {"name": "h100", "resources": [{"name": GPU, "nominalQuota": "1"}]}
     ]
     assert free(odd).trials == 0, "a trial has one flavor"
+    assert free(odd, workloads=[HELD]).trials == 1
+    assert free(odd, workloads=[replace(HELD, flavors={GPU: "v100"})] * 2).trials == 0
 
 
 def test_queue_yields_to_workloads_of_its_tree_of_cohorts():
