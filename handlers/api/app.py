@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from http import HTTPStatus
 
 from redis.exceptions import RedisError
@@ -23,6 +24,7 @@ from bot.platform.storage.api_tokens import ApiTokens
 from bot.sweep.launch.options import space_name
 from bot.sweep.model.api_sweep import AnswerModel, shown
 from bot.sweep.questions.store import About, Question, Questions
+from bot.text.masking import Mask
 from handlers.api import mcp, models
 from handlers.api.callers import Caller, Callers
 from handlers.api.calls import CALLS, PREFIX, Call
@@ -80,7 +82,8 @@ class Api:
         errors = (HTTPException, UserError, RedisError, TimeoutError, NewerFormatError, Exception)
         routes = [Route(f"{PREFIX}/openapi.json", openapi), *map(self._route, CALLS)]
         routes.append(Route(mcp.PATH, self._answer_agent, methods=["POST"]))
-        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(errors, _failed))
+        failed = partial(_failed, mask=self._context.mask)  # sentences quote what the caller sent
+        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(errors, failed))
         app.router.redirect_slashes = False  # behind an ingress it would redirect to plain HTTP
         return app
 
@@ -151,7 +154,7 @@ class Api:
         return await answered(self._questions, planned(self._context, caller, body.command))
 
     async def check_space(self, _caller: Caller, body: models.SpaceBody) -> AnswerModel:
-        return await check_space(body.space, body.options, self._context.config)
+        return await check_space(body.space, body.options, self._context.config, self._context.mask)
 
     async def compare(self, _caller: Caller, query: models.ComparisonQuery) -> bytes:
         names = [*dict.fromkeys(each.strip() for each in query.sweeps.split(","))]
@@ -198,7 +201,7 @@ async def answered(questions: Questions, question: Question) -> bytes:
     return found.body
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception, mask: Mask) -> Response:
     match error:
         case HTTPException(status_code=404) if "endpoint" not in request.scope:
             return _problem(404, NO_CALL)
@@ -209,9 +212,9 @@ async def _failed(request: Request, error: Exception) -> Response:
                 405, f"{request.method} isn't for this path. Available: {allowed}.", {"Allow": allowed}
             )
         case HTTPException():
-            return _problem(error.status_code, error.detail, dict(error.headers or {}))
+            return _problem(error.status_code, mask(error.detail), dict(error.headers or {}))
         case UserError():
-            return _problem(422, str(error))
+            return _problem(422, mask(str(error)))
         case NewerFormatError():
             return _problem(503, NEWER, {"Retry-After": "60"})
         case RedisError() | TimeoutError():
