@@ -55,6 +55,7 @@ class Completion:
 
     urls: Mapping[str, str]  # by trial: of the run that it completed (`trial_runs.kept_run`), for browsers
     complete: bool
+    failed: bool = False  # MLflow fails at single runs, which have to wait
 
 
 class RunWriter:
@@ -121,32 +122,39 @@ class RunWriter:
         if len(left) == len(results.trials):
             search.read()
         logged: Logged | None = None
-        done: dict[str, str] = {}
+        done, failed = dict[str, str](), False
         until = monotonic() + PASS_TIMEOUT  # from here: reading a busy server can take longer than that
         for trial in left:
             if monotonic() > until:
-                return Completion(done, complete=False)
+                return Completion(done, complete=False, failed=failed)
             runs = search.of(trial)
             kept = kept_run(results, runs)
             number, run_id = (kept.experiment, kept.id) if kept else (numbers[0], "")
+            is_taken = True
             for change in changes(replace(results, trials=(trial,)), runs):
                 if logged is None:
                     logged, until = curves(), monotonic() + PASS_TIMEOUT
                 run_id = run_id or _create(client, number, trial, tags)
-                self._apply(client, change.run_id or run_id, change, logged)
-            if run_id:
+                is_taken &= self._apply(client, number, change.run_id or run_id, change, logged)
+            failed |= not is_taken
+            if run_id and is_taken:
                 done[trial.name] = f"{self._ui}{IN_URL}{number}/runs/{run_id}"
-        return Completion(done, complete=True)
+        return Completion(done, complete=True, failed=failed)
 
-    def _apply(self, client: "MlflowClient", run_id: str, change: RunChange, logged: Logged) -> None:
+    def _apply(
+        self, client: "MlflowClient", number: str, run_id: str, change: RunChange, logged: Logged
+    ) -> bool:
+        """Return False if only this run has to be tried again; raise if MLflow is unavailable for all."""
         from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
 
         try:
             _write(client, run_id, change, logged.get(change.trial.name, {}))
         except MlflowException as error:
-            if error.error_code != "INVALID_PARAMETER_VALUE":
-                raise
             log.warning("MLflow rejected the run of %s: %s", change.trial.name, error)
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                client.get_experiment(number)
+                return False
+        return True
 
 
 def _create(client: "MlflowClient", number: str, trial: TrialResult, tags: Mapping[str, str]) -> str:

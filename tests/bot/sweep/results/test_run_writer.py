@@ -138,6 +138,29 @@ async def test_run_that_mlflow_rejects_does_not_hold_up_the_others(store, writer
     assert "MLflow rejected the run of lr-brave-otter-t0" in caplog.text
 
 
+async def test_run_at_which_mlflow_fails_waits_alone(store, writer, monkeypatch):
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415
+
+    stores, broken = type(mlflow_client(store)._tracking_client.store), []
+    real = stores.log_batch
+
+    def log_batch(self, run_id, metrics, params, tags):
+        broken[:] = broken or [run_id]
+        if run_id in broken:
+            raise MlflowException("API request failed with error code 500")
+        return real(self, run_id, metrics, params, tags)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "log_batch", log_batch)
+        done = await writer.complete(RESULTS, TAGS, nothing)
+        assert (list(done.urls), done.complete, done.failed) == (["lr-brave-otter-t2"], True, True)
+        other = replace(RESULTS, mlflow_experiment="digits/other")
+        assert len((await writer.complete(other, TAGS, nothing)).urls) == 2
+    done = await writer.complete(RESULTS, TAGS, nothing)
+    assert (len(done.urls), done.failed) == (2, False)
+    assert runs(store)["t1"].data.metrics == {"val_loss": 0.5}
+
+
 async def test_deleted_experiment_holds_up_no_other_sweep_and_is_completed_once_restored(store, writer):
     client, other = mlflow_client(store), replace(RESULTS, mlflow_experiment="digits/other")
     deleted = client.create_experiment(RESULTS.mlflow_experiment)
