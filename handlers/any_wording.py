@@ -1,5 +1,5 @@
-"""Answer what people type or say: as typed if it is a command, else by what its words mean, unless these must
-not be offered as one, such as to cancel what is only a part of a sweep.
+"""Answer what people type or say: run a typed command; else offer what the words mean, with notes of what a
+click doesn't do, list their sweeps, or refuse, such as to cancel what is only a part of a sweep.
 
 What changes something and isn't typed as a command is only offered, as a button: it runs when clicked. A new
 sweep opens the form, filled with what was understood; for a message, which has no trigger, a button opens it.

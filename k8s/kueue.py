@@ -1,4 +1,4 @@
-"""Read Kueue's Workloads (why one waits, was preempted, or never fits, and its place in the queue), and build
+"""Read Kueue's Workloads (their conditions, messages as Kueue wrote them, and place in the queue), and build
 the patches that move a queued Job, or change its priority.
 
 Kueue suspends a Job in a queue and creates a Workload for it. While the Job is suspended, its labels for the

@@ -1,5 +1,5 @@
-"""Read a pod's status: since when it runs, why it waits, its exit code, a disruption, and why the metrics of
-a training that succeeded are lost.
+"""Read a pod's status: since when it runs, why it waits, its exit code, a disruption, why the metrics of a
+training that succeeded are lost; and choose a trial's latest pod.
 
 Only pods show whether a trial is running: Katib reports it earlier.
 """

@@ -1,4 +1,5 @@
-"""Follow a sweep by server-sent events: its state at once, and at each change until its end.
+"""Follow a sweep by server-sent events, or by calls that wait (`wait=`): its state at once, then at each
+change or its end, until the client hangs up.
 
 All streams share one look at Redis: each with its own would take a connection from everybody else.
 """

@@ -1,5 +1,5 @@
-"""Build the pod of a trial: its container, CPU, memory, variables, Secrets, volumes, user, and time limit,
-and the machines that it can run on, or prefers.
+"""Build the pod of a trial: its container, CPU, memory, the variables that Sweepbot sets, Secrets, volumes,
+user, and time limit, and the machines that it can run on, or prefers.
 """
 
 from pathlib import PurePosixPath

@@ -1,5 +1,5 @@
-"""Read GPUs from pods that request them, and from nodes that have them: which resource names are GPUs, since
-when a pod has them, and the CPU and memory that it requests or uses.
+"""Read GPUs from pods that request them, and from nodes that have them: which names of resources and
+DeviceClasses are GPUs, since when a pod has them, and the CPU and memory that it requests or uses.
 """
 
 import re

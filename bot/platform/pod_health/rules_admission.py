@@ -1,5 +1,5 @@
-"""Why a first trial has no pod (rules R1 to R5, R25, R29, and R31): suggestion service, rejected space,
-Kueue's queue and place in it, quotas, webhooks, policies, operators. Pure.
+"""Why a first trial has no pod, and what to do (rules R1 to R5, R25, R29, and R31): suggestion service,
+rejected space, Kueue's queue, place in it, and too few GPUs, quotas, webhooks, policies, operators. Pure.
 
 A soft diagnosis is a wait that can end without a fix; it is reported from `report_at` on.
 """
