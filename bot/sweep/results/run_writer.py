@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bot.core.curves import Curve, Point
 from bot.platform.slack.message import File
 from bot.sweep.results import run_tags
-from bot.sweep.results.experiments import IN_URL, RETRY, experiment_ids, is_refused, tracking_client
+from bot.sweep.results.experiments import IN_URL, RETRY, experiment_ids, tracking_client
 from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.run_search import RunSearch, Search
 from bot.sweep.results.tracking_api import TrackingApi
@@ -90,10 +91,18 @@ class RunWriter:
         try:
             return await call
         except Exception as error:  # MLflow's client raises whatever its transports raise
-            what = "refused" if is_refused(error) else "unavailable"
+            answers = await loop.run_in_executor(self._thread, self._answers)
+            what = "refused" if answers else "unavailable"
             self._not_before = monotonic() + RETRY.seconds() if what == "unavailable" else 0.0
             log.warning("MLflow %s; runs of %s are completed later: %s", what, results.sweep, error)
             raise MlflowUnavailableError(str(error)) from error
+
+    def _answers(self) -> bool:
+        """Return whether MLflow answers another call: then it failed only at this sweep."""
+        with suppress(Exception):
+            tracking_client(self._tracking_uri).search_experiments(max_results=1)
+            return True
+        return False
 
     async def keep_files(self, run_id: str, files: Sequence[File]) -> None:
         """Store files as artifacts of a run; an error is only logged: artifacts have their own storage."""
