@@ -144,25 +144,23 @@ class RunWriter:
                 if logged is None:
                     logged, until = curves(), monotonic() + PASS_TIMEOUT
                 run_id = run_id or _create(client, number, trial, tags)
-                is_taken &= self._apply(client, number, change.run_id or run_id, change, logged)
+                is_taken &= self._apply(client, change.run_id or run_id, change, logged)
             failed |= not is_taken
             if run_id and is_taken:
                 done[trial.name] = f"{self._ui}{IN_URL}{number}/runs/{run_id}"
         return Completion(done, complete=True, failed=failed)
 
-    def _apply(
-        self, client: "MlflowClient", number: str, run_id: str, change: RunChange, logged: Logged
-    ) -> bool:
+    def _apply(self, client: "MlflowClient", run_id: str, change: RunChange, logged: Logged) -> bool:
         """Return False if only this run has to be tried again; raise if MLflow is unavailable for all."""
         from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
 
         try:
             _write(client, run_id, change, logged.get(change.trial.name, {}))
         except MlflowException as error:
+            if not self._answers():
+                raise
             log.warning("MLflow rejected the run of %s: %s", change.trial.name, error)
-            if error.error_code != "INVALID_PARAMETER_VALUE":
-                client.get_experiment(number)
-                return False
+            return bool(error.error_code == "INVALID_PARAMETER_VALUE")  # it never takes it
         return True
 
 
