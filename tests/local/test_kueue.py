@@ -231,6 +231,11 @@ async def test_queue_borrows_no_more_than_the_lending_limit(wait_until, lends, p
         assert f"maximum capacity ({pods})" in admission(store, "large")[1]
 
 
+def active(store):
+    [found] = store.get("LocalQueue", "default", "default")["status"]["conditions"]
+    return found["status"], found["reason"]
+
+
 @pytest.mark.parametrize(
     ("kind", "namespace", "name", "reason"),
     [
@@ -245,5 +250,5 @@ async def test_stopped_queue_admits_nothing(wait_until, kind, namespace, name, r
         await wait_until(lambda: workload(store, "first"), "it waits")
         why = ("Inadmissible", f"{kind} {name} is inactive")
         assert condition(store, "first", "QuotaReserved")[1:] == why
-        [active] = store.get("LocalQueue", "default", "default")["status"]["conditions"]
-        assert (active["status"], active["reason"]) == ("False", reason)
+        await wait_until(lambda: active(store)[0] == "False", "its LocalQueue is inactive")
+        assert active(store) == ("False", reason)
