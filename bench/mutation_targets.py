@@ -192,7 +192,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/scenarios/test_one_person.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
-    "bot/sweep/sweeps/observe_limits.py": (
+    "bot/sweep/sweeps/observe.py": (
         "tests/scenarios/test_one_person.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
@@ -207,7 +207,7 @@ TARGETS = {  # file -> the tests that must fail
     ),
     "handlers/api/sweeps.py": (*API, *CI_TOKENS),
     "bot/remote/api.py": ("tests/bot/remote/test_api.py", "tests/bot/remote/test_client.py"),
-    "bot/remote/ci_verdict.py": ("tests/bot/remote/test_ci.py",),
+    "bot/remote/ci.py": ("tests/bot/remote/test_ci.py",),
     "bot/remote/client.py": (
         "tests/bot/remote/test_api.py",
         "tests/bot/remote/test_client.py",
@@ -285,7 +285,7 @@ EQUIVALENT = {
         "return self._over > called_at or await self._probed()",
     ): "two readings of the clock are hardly ever equal",
     (
-        "bot/sweep/sweeps/observe_limits.py",
+        "bot/sweep/sweeps/observe.py",
         "first = (one for one in others if (one.created, one.id) <= (sweep.created, sweep.id))",
     ): "the sweep itself isn't among the others",
     (
@@ -399,7 +399,7 @@ EQUIVALENT = {
         ),
     ): "a limit of about this size",
     (
-        "bot/remote/ci_verdict.py",
+        "bot/remote/ci.py",
         'state = "Passed" if high <= max_percent else "Worse" if low >= max_percent else "Undecided"',
     ): "an interval hardly ever begins exactly there",
     (
@@ -652,13 +652,6 @@ EQUIVALENT = {
         "bot/platform/storage/requests.py",
         'return max(await self._redis.pttl(self._key("held", to)), 0) / 1001',
     ): "a thousandth shorter",
-    (
-        "bot/remote/client.py",
-        (
-            "RETRY = Retry(base=1, factor=3, max=16, jitter=0.5, attempts=6)"
-            "  # for half a minute, as a rollout takes"
-        ),
-    ): "times of about this length",
     (
         "bot/platform/storage/requests.py",
         'await self._redis.set(self._key("held", to), "1", px=max(int(seconds * 1000), 2))',

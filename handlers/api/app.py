@@ -23,16 +23,23 @@ from bot.core.stored_format import NewerFormatError
 from bot.platform.storage.api_tokens import ApiTokens
 from bot.sweep.launch.options import space_name
 from bot.sweep.model.api_sweep import AnswerModel, shown
-from bot.sweep.questions.store import About, Question, Questions
+from bot.sweep.questions.store import UNKNOWN, About, Question, Questions
 from bot.text.masking import Mask
 from handlers.api import mcp, models
 from handlers.api.callers import Caller, Callers
-from handlers.api.calls import CALLS, PREFIX, Call
+from handlers.api.calls import CALLS, PREFIX, Call, document
 from handlers.api.events import Streams
-from handlers.api.openapi import document
-from handlers.api.received import body_of, query_of, raw_body
-from handlers.api.spaces import check_space
-from handlers.api.sweeps import UNKNOWN, command, current, launch, listing, new_name, planned, record_of
+from handlers.api.models import body_of, query_of, raw_body
+from handlers.api.sweeps import (
+    check_space,
+    command,
+    current,
+    launch,
+    listing,
+    new_name,
+    planned,
+    record_of,
+)
 from handlers.context import ACK_TIMEOUT, HandlerContext, unconfirmed_reply
 from handlers.http_server import Application
 

@@ -4,7 +4,7 @@ why there are none (picture: `charts/curves.py`).
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bot.core.curves import Curve
 from bot.core.errors import UserError
@@ -42,7 +42,7 @@ async def draw_curves(
         raise UserError(f"`{sweep.id}` has no trials yet.")
     space, metric = plan.space, metric or plan.space.metric
     trials = {trial.name for trial in seen.trials}
-    query = log_query(plan, seen.pods, trials) if plan.has_reader else None
+    query = log_query(plan, seen.pods, trials, clients.of(sweep.cluster).trials) if plan.has_reader else None
     where = "TensorBoard files" if query else "MLflow"
     curves, names = await (
         _of_files(sweep, query, metric, clients) if query else _of_mlflow(sweep, plan, metric, clients)
@@ -111,7 +111,6 @@ async def _of_files(
     sweep: SweepRecord, query: LogQuery, metric: str, clients: SweepClients
 ) -> tuple[dict[str, Curve], frozenset[str]]:
     """Return the curves that the reader printed, of the trials that logged last, and the names of all."""
-    query = replace(query, cluster=clients.of(sweep.cluster).trials)
     other = "" if metric in (query.metric, *query.more) else metric
     read = await clients.live.logged(sweep.id, query, other)
     found = {trial: each.curve(metric) for trial, each in read.items()}

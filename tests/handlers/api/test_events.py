@@ -9,7 +9,7 @@ import pytest
 from bot.core.record import Phase
 from handlers.api.app import CALLS_AT_ONCE
 from handlers.api.events import MAX_PER_TOKEN
-from handlers.api.received import MAX_BODY
+from handlers.api.models import MAX_BODY
 from tests.bot.factories import NOW, a_sweep
 
 
@@ -174,7 +174,7 @@ async def test_body_that_turns_out_too_large_is_refused(api, token):
 
 
 async def test_body_that_comes_too_slowly_is_refused(api, token, monkeypatch):
-    monkeypatch.setattr("handlers.api.received.BODY_TIMEOUT", 0.05)
+    monkeypatch.setattr("handlers.api.models.BODY_TIMEOUT", 0.05)
     headers = (f"Authorization: Bearer {token}", "Idempotency-Key: k")
     assert await answer_to(api, raw("/sweeps", *headers) + b"half") == "HTTP/1.1 408"
 

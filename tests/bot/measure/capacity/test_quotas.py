@@ -114,11 +114,6 @@ def test_reserved_gpus_of_a_node_are_those_of_the_queues_placeholders():
         namespace="sweeps",
         name="p",
         node="n1",
-        holder=None,
-        wanted=0,
-        created=None,
-        exports=False,
-        lacks_gpus=False,
         sizes={GPU: 1},
         labels={JOB_LABEL: HELD.job},
     )
