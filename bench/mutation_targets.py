@@ -683,4 +683,8 @@ EQUIVALENT = {
         "bot/measure/capacity/nodes.py",
         "MAX_WAITING = 301  # pods, the oldest; more of them change no decision",
     ): "a limit of about this size",
+    (
+        "bot/sweep/features/nodes/decide.py",
+        "if jobs and not any(at and now - at >= LATE for at in started):",
+    ): "a time of about this length",
 }
