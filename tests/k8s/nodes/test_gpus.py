@@ -6,7 +6,7 @@ import pytest
 
 from k8s.nodes.dcgm import LastError, Load, Reading, is_exporter, read_errors, read_exporter
 from k8s.nodes.gpu_kinds import NodeDevices
-from k8s.nodes.gpus import Holder, concerns_gpus, read_holder, read_node, read_usage
+from k8s.nodes.gpus import Holder, concerns_gpus, node_sizes, read_holder, read_node, read_usage
 from tests.cases import cases
 
 # The labels that dcgm-exporter's sources give to a metric; the host's was renamed in 2026.
@@ -89,6 +89,12 @@ H100 = "NVIDIA H100"
             "nvidia.com/mig-3g.40gb.shared",
             4,
             f"{H100} MIG 3g.40gb shared 1/2",
+        ),
+        (
+            {(H100, "0"): 1, ("NVIDIA A100", "1"): 1, ("NVIDIA A100", "2"): 1},
+            "nvidia.com/gpu",
+            3,
+            "NVIDIA A100",
         ),
         ({(H100, "0"): 1}, "nvidia.com/mig-3g.40gb", 2, ""),
         ({}, "nvidia.com/gpu", 8, ""),
@@ -231,6 +237,10 @@ def node(**changes):
 def test_node_has_unavailable_gpus() -> None:
     found = read_node(node())
     assert (found.physical, found.allocatable, found.ready, found.cordoned) == (8, 7, True, False)
+    assert node_sizes(node()) == {"nvidia.com/gpu": (8, 7)}
+    gone = node()
+    del gone["status"]["allocatable"]["nvidia.com/gpu"]
+    assert (read_node(gone).allocatable, node_sizes(gone)) == (0, {"nvidia.com/gpu": (8, 0)})
     assert read_node(node(ready="Unknown")).ready is False
     assert read_node(node(spec={"unschedulable": True})).cordoned is True
     assert read_node({"metadata": {"name": "cpu"}, "spec": {}, "status": {"capacity": {"cpu": "4"}}}) is None
