@@ -752,4 +752,8 @@ EQUIVALENT = {
             "  # a command that was just accepted still finds it"
         ),
     ): "a time of about this length",
+    (
+        "bot/platform/config/permissions.py",
+        "MAX_NAMED = 6  # people in one sentence",
+    ): "a limit of about this size",
 }
