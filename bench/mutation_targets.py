@@ -106,6 +106,7 @@ TARGETS = {  # file -> the tests that must fail
         *PHASES,
         "tests/bot/sweep/decisions/test_required_changes.py",
         "tests/bot/sweep/features/interruptions/test_interruptions.py",
+        "tests/bot/sweep/model/test_observation.py",
         "tests/bot/sweep/model/test_waiting.py",
         *LIVE_VALUES,
     ),

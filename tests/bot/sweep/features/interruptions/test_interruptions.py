@@ -209,29 +209,26 @@ def test_trial_whose_job_is_suspended_waits_for_quota_because_of_its_eviction(ev
     assert queue_interruption("t1", workload, by) == Interruption(trial="t1", why=why, queued=True)
 
 
+KUBELET = "TerminationByKubelet"
+
+
 @cases(
-    ("disruption", "why", "of_worker"),
+    ("disruption", "why"),
     [
-        (
-            ("DeletionByTaintManager", "x"),
-            "its node became unavailable",
-            "worker 2's node became",
-        ),
-        (("EvictionByEvictionAPI", "x"), "it was evicted, as when", "worker 2 of 3 was evicted, as when"),
-        (("TerminationByKubelet", ""), "the kubelet terminated it", "the kubelet terminated worker 2 of 3"),
-        (
-            ("TerminationByKubelet", "low on memory"),
-            "the kubelet terminated it: low on memory",
-            "the kubelet terminated worker 2 of 3: low on memory",
-        ),
-        (("New", "x"), "its pod was disrupted (New)", "worker 2's pod was disrupted (New)"),
+        (("DeletionByTaintManager", "x"), "{its} node became unavailable"),
+        (("EvictionByEvictionAPI", "x"), "{it} was evicted, as when a node is drained"),
+        ((KUBELET, ""), "the kubelet terminated {it}"),
+        ((KUBELET, "low on memory"), "the kubelet terminated {it}: low on memory"),
+        (("New", "x"), "{its} pod was disrupted (New)"),
     ],
 )
-def test_disrupted_pod_or_worker_is_named_with_what_stopped_it(disruption, why, of_worker):
+def test_disrupted_pod_or_worker_is_named_with_what_stopped_it(disruption, why):
     pod = a_pod("t1", index=1, disruption=disruption)
-    one = pod_interruption(pod)
-    assert (one.why[: len(why)], one.queued) == (why, False)
-    assert worker_interruption(pod, 3, queued=True).why[: len(of_worker)] == of_worker
+    of_pod = Interruption(trial="t1", why=why.format(it="it", its="its"), queued=False)
+    assert pod_interruption(pod) == of_pod
+    of_worker = why.format(it="worker 2 of 3", its="worker 2's")
+    found = worker_interruption(pod, 3, queued=True)
+    assert found == Interruption(trial="t1", why=of_worker, queued=True, job_uid="u-t1")
 
 
 def test_trials_that_run_again_are_one_message():
