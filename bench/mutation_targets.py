@@ -210,6 +210,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweep/launch/pods.py": (
         "tests/bot/sweep/launch/test_pods.py",
         "tests/bot/sweep/launch/test_nodes.py",
+        "tests/bot/sweep/spaces/test_flags.py",
     ),
     "bot/sweep/launch/queueing.py": (
         "tests/bot/platform/config/test_queues.py",
