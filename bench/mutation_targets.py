@@ -758,4 +758,14 @@ EQUIVALENT = {
         "bot/platform/config/permissions.py",
         "MAX_NAMED = 6  # people in one sentence",
     ): "a limit of about this size",
+    ("handlers/api/issuer_keys.py", "TIMEOUT = ClientTimeout(total=6)"): "a time of about this length",
+    (
+        "handlers/api/issuer_keys.py",
+        "while part := await answer.content.read(MAX_SIZE + 2 - len(content)):",
+    ): "an answer above the limit is refused anyway",
+    (
+        "handlers/api/issuer_keys.py",
+        "while part := await answer.content.read(MAX_SIZE - 1 - len(content)):",
+    ): "an answer of about this size",
+    ("handlers/api/members.py", "if len(self._known) > MAX_CACHED:"): "a limit of about this size",
 }
