@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from k8s.nodes.dcgm import LastError, Load, Reading, is_exporter, read_errors, read_exporter
-from k8s.nodes.gpu_kinds import NodeDevices
+from k8s.nodes.gpu_kinds import NodeDevices, is_shared, with_share
 from k8s.nodes.gpus import Holder, concerns_gpus, node_sizes, read_holder, read_node, read_usage
 from tests.cases import cases
 
@@ -102,6 +102,8 @@ H100 = "NVIDIA H100"
 )
 def test_model_of_a_resource_has_its_profile_and_share(counted, resource, total, model) -> None:
     assert NodeDevices.of(counted).model(resource, total) == model
+    share = "".join(model.partition(" shared 1/")[1:])
+    assert (with_share("A100", model), is_shared(model)) == (f"A100{share}", bool(share))
 
 
 def util(value: str = "97", *more: str, index: int = 0, labels: str = 'UUID="GPU-1",') -> str:
