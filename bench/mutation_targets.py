@@ -769,4 +769,8 @@ EQUIVALENT = {
     ): "an answer of about this size",
     ("handlers/api/members.py", "if len(self._known) > MAX_CACHED:"): "a limit of about this size",
     ("bot/remote/ci_verdict.py", "MAX_CELL = 81  # characters"): "a limit of about this size",
+    (
+        "bot/platform/config/profiles.py",
+        "least = Fraction(1) if profile.whole_cpus else Fraction(1, 1001)",
+    ): "less by less than a thousandth",
 }
