@@ -228,7 +228,7 @@ TARGETS = {  # file -> the tests that must fail
         "tests/scenarios/test_one_person.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
-    "bot/sweep/sweeps/observe_limits.py": (
+    "bot/sweep/sweeps/observe.py": (
         "tests/scenarios/test_one_person.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
@@ -248,11 +248,9 @@ TARGETS = {  # file -> the tests that must fail
     ),
     "handlers/api/sweeps.py": (*API, *CI_TOKENS),
     "handlers/api/ci_tokens.py": CI_TOKENS,
-    "handlers/api/issuer_keys.py": CI_TOKENS,
-    "handlers/api/members.py": ("tests/handlers/api/test_tokens.py",),
     "handlers/middleware.py": ("tests/handlers/test_middleware.py", "tests/handlers/api/test_tokens.py"),
     "bot/remote/api.py": ("tests/bot/remote/test_api.py", "tests/bot/remote/test_client.py"),
-    "bot/remote/ci_verdict.py": ("tests/bot/remote/test_ci.py",),
+    "bot/remote/ci.py": ("tests/bot/remote/test_ci.py",),
     "bot/remote/client.py": (
         "tests/bot/remote/test_api.py",
         "tests/bot/remote/test_client.py",
@@ -289,9 +287,9 @@ TARGETS = {  # file -> the tests that must fail
     "k8s/nodes/machines.py": ("tests/k8s/nodes/test_machines.py",),
     "k8s/nodes/gpu_pods.py": ("tests/k8s/nodes/test_gpu_pods.py", *CAPACITY),
     "k8s/nodes/gpus.py": ("tests/k8s/nodes/test_gpus.py", "tests/k8s/nodes/test_gpu_pods.py", *CAPACITY),
-    "k8s/nodes/gpu_kinds.py": ("tests/k8s/nodes/test_gpus.py",),
     "k8s/pods.py": (
         "tests/k8s/test_jobs_and_pods.py",
+        "tests/k8s/test_trial_kinds.py",
         "tests/k8s/katib/test_train_job.py",
         "tests/bot/sweep/features/interruptions/test_interruptions.py",
         "tests/bot/sweep/features/interruptions/test_worker_interruptions.py",
@@ -340,7 +338,7 @@ EQUIVALENT = {
         "return self._over > called_at or await self._probed()",
     ): "two readings of the clock are hardly ever equal",
     (
-        "bot/sweep/sweeps/observe_limits.py",
+        "bot/sweep/sweeps/observe.py",
         "first = (one for one in others if (one.created, one.id) <= (sweep.created, sweep.id))",
     ): "the sweep itself isn't among the others",
     (
@@ -454,7 +452,7 @@ EQUIVALENT = {
         ),
     ): "a limit of about this size",
     (
-        "bot/remote/ci_verdict.py",
+        "bot/remote/ci.py",
         'state = "Passed" if high <= max_percent else "Worse" if low >= max_percent else "Undecided"',
     ): "an interval hardly ever begins exactly there",
     (
@@ -708,13 +706,6 @@ EQUIVALENT = {
         'return max(await self._redis.pttl(self._key("held", to)), 0) / 1001',
     ): "a thousandth shorter",
     (
-        "bot/remote/client.py",
-        (
-            "RETRY = Retry(base=1, factor=3, max=16, jitter=0.5, attempts=6)"
-            "  # for half a minute, as a rollout takes"
-        ),
-    ): "times of about this length",
-    (
         "bot/platform/storage/requests.py",
         'await self._redis.set(self._key("held", to), "1", px=max(int(seconds * 1000), 2))',
     ): "a millisecond longer",
@@ -758,17 +749,17 @@ EQUIVALENT = {
         "bot/platform/config/permissions.py",
         "MAX_NAMED = 6  # people in one sentence",
     ): "a limit of about this size",
-    ("handlers/api/issuer_keys.py", "TIMEOUT = ClientTimeout(total=6)"): "a time of about this length",
+    ("handlers/api/ci_tokens.py", "TIMEOUT = ClientTimeout(total=6)"): "a time of about this length",
     (
-        "handlers/api/issuer_keys.py",
+        "handlers/api/ci_tokens.py",
         "while part := await answer.content.read(MAX_SIZE + 2 - len(content)):",
     ): "an answer above the limit is refused anyway",
     (
-        "handlers/api/issuer_keys.py",
+        "handlers/api/ci_tokens.py",
         "while part := await answer.content.read(MAX_SIZE - 1 - len(content)):",
     ): "an answer of about this size",
-    ("handlers/api/members.py", "if len(self._known) > MAX_CACHED:"): "a limit of about this size",
-    ("bot/remote/ci_verdict.py", "MAX_CELL = 81  # characters"): "a limit of about this size",
+    ("handlers/api/callers.py", "if len(self._known) > MAX_CACHED:"): "a limit of about this size",
+    ("bot/remote/ci.py", "MAX_CELL = 81  # characters"): "a limit of about this size",
     (
         "bot/platform/config/profiles.py",
         "least = Fraction(1) if profile.whole_cpus else Fraction(1, 1001)",
@@ -779,7 +770,7 @@ EQUIVALENT = {
         "MAX_LIFETIME = 25 * 3600  # seconds from a token's issue to its expiry",
     ): "a time of about this length",
     (
-        "handlers/api/issuer_keys.py",
+        "handlers/api/ci_tokens.py",
         "if monotonic() - self._read_at >= KEPT:",
     ): "two readings of the clock are hardly ever equal",
 }

@@ -157,7 +157,7 @@ def _add_remote(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     check.set_defaults(run=_imported("bot.remote.ci", "run_ci"))
     words = "serve the API's calls to an agent as tools, by MCP on standard input and output"
     agent = commands.add_parser("mcp", help=words, description=words)
-    agent.set_defaults(run=_imported("bot.remote.mcp_server", "run_mcp"), extra="mcp")
+    agent.set_defaults(run=_imported("bot.remote.mcp_tools", "run_mcp"), extra="mcp")
     added["command"].add_argument("command", nargs="+", metavar="WORD", help="the command and its options")
 
 

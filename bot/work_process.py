@@ -26,7 +26,7 @@ from bot.operate import checks
 from bot.operate import commands as operator_commands
 from bot.operate.admin_reports import ClusterReport, ConfigReport
 from bot.platform.config.digest_times import DigestSchedule
-from bot.platform.config.policy import Config, all_namespaces
+from bot.platform.config.policy import Config
 from bot.platform.repos.catalog import Catalog
 from bot.platform.runtime.probes import Probes
 from bot.platform.slack.client import client
@@ -44,7 +44,7 @@ from bot.sweep.form.review import show_review
 from bot.sweep.model.feature import Job
 from bot.sweep.questions import job as questions_job
 from bot.sweep.questions.store import Questions
-from bot.sweep.reports import bisect, history_job
+from bot.sweep.reports import bisect, past_sweeps
 from bot.sweep.reports.trial_runs_job import TrialRunsJob
 from bot.sweep.results.run_writer import RunWriter
 from bot.sweep.sweeps import reconciler, retention
@@ -144,7 +144,7 @@ def _job_handlers(
         ItemKind.QUIET: keyed(partial(quiet.send, clients=clients)),
         ItemKind.DIGEST: keyed(Digests(clients, redis, source, digest_schedules, reserved).run),
         ItemKind.QUEUE: keyed(partial(queue_job.answer_commands, clients=clients)),
-        ItemKind.HISTORY: keyed(partial(history_job.answer_commands, clients=clients)),
+        ItemKind.HISTORY: keyed(partial(past_sweeps.answer_history, clients=clients)),
         ItemKind.QUESTION: limited(answer, most=at_once),
         ItemKind.PLAN_QUESTION: limited(answer, most=at_once),
         ItemKind.TRIAL_RUNS: keyed(TrialRunsJob(clients, RunWriter(*mlflow)).run),
@@ -174,32 +174,13 @@ def _noted(started: Callable[[Lease], None], handler: Handler) -> Handler:
 
 async def _maintenance(redis: Redis, clients: SweepClients) -> dict[str, Handler]:
     """Queue the daily cleanups that the settings ask for, and return their handlers."""
-    settings, handlers = clients.settings, dict[str, Handler]()
-    if settings.image_days:
-        images = ImageGc(
-            redis=redis,
-            cluster=clients.cluster,
-            registry=clients.registry,
-            config=lambda: clients.config,
-            settings=settings,
-            days=settings.image_days,
-            now=now,
-        )
-        handlers[ItemKind.IMAGE_GC] = keyed(images.run)
+    handlers: dict[str, Handler] = {ItemKind.SWEEP_GC: keyed(SweepGc(clients).run)}
+    if days := clients.settings.image_days:
+        handlers[ItemKind.IMAGE_GC] = keyed(ImageGc(redis, clients, days).run)
         await clients.queue.add(image_gc.ITEM)
-    sweeps = SweepGc(
-        cluster=clients.cluster,
-        store=clients.store,
-        namespace=settings.k8s_namespace,
-        namespaces=lambda: all_namespaces(settings.k8s_namespace, clients.config),
-        elsewhere=clients.namespaces_elsewhere,
-        trials_of=lambda cluster: clients.of(cluster).trials,
-        days=settings.sweep_days,
-        now=now,
-    )
     for item in (retention.ITEM, *(item for room in ROOMS for item in room.starts)):
         await clients.queue.add(item)
-    return handlers | {ItemKind.SWEEP_GC: keyed(sweeps.run)}
+    return handlers
 
 
 def _probes(

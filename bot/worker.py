@@ -1,5 +1,6 @@
 """Run items of the work queue, several at a time: what is logged of failed, postponed, and quarantined ones,
-and how long an unknown kind waits for a newer worker.
+how long an unknown kind waits for a newer worker; wait while Redis is full, and notice an API server's
+outage.
 """
 
 import asyncio

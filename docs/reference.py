@@ -4,6 +4,7 @@ Run `make reference`; a test fails when a file is out of date.
 """
 
 import ast
+import json
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -20,7 +21,7 @@ from bot.platform.config.section import json_schema
 from bot.platform.config.settings import Settings, description_of
 from bot.sweep.spaces.space_keys import SpaceFile
 from bot.workspace_table import ROOMS
-from handlers.api.openapi import document_text
+from handlers.api.calls import document
 
 HERE = Path(__file__).parent
 TYPES: dict[str, Schema] = {
@@ -134,7 +135,7 @@ LIST_HEAD = """\
 
 <!-- Written by `make reference` from the files. Don't edit this list. -->
 
-The first sentence of each file, and the names of its limits and times, to search in.
+The first sentence of each file, its limits and times, and in parentheses what it defines, to search in.
 """
 PACKAGES = ("handlers", "bot", "k8s", "reader", "search")
 
@@ -145,7 +146,7 @@ def files() -> dict[Path, str]:
     found = {
         HERE / "schemas/space.schema.json": schema_text("space"),
         HERE / "schemas/config.schema.json": schema_text("config"),
-        HERE / "schemas/openapi.json": document_text(),
+        HERE / "schemas/openapi.json": f"{json.dumps(document(), indent=2, ensure_ascii=False)}\n",
     }
     parts = [
         HEAD,
@@ -174,11 +175,25 @@ def _package(name: str) -> Iterator[str]:
 
 
 def _about(path: Path) -> str:
-    """Return the file's first sentence, and the names of its numbers."""
+    """Return the file's first sentence, the names of its numbers, and those of what it defines."""
     module = ast.parse(path.read_text())
     text = " ".join((ast.get_docstring(module) or "").split("\n\n")[0].split())
     numbers = ", ".join(f"`{name}`" for line in module.body for name in _numbers(line))
-    return f"{text.partition('. ')[0].removesuffix('.')}.{f' {numbers}' if numbers else ''}"
+    names = ", ".join(name for line in module.body for name in _names(line))
+    sentence = f"{text.partition('. ')[0].removesuffix('.')}."
+    return " ".join(filter(None, (sentence, numbers, names and f"({names})")))
+
+
+def _names(line: ast.stmt) -> Iterator[str]:
+    """Yield the name of a function, or of a class with its fields and methods."""
+    match line:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            yield name.lstrip("_")
+        case ast.ClassDef(name=name, body=body):
+            inner = [ast.unparse(part.target) for part in body if isinstance(part, ast.AnnAssign)]
+            inner += [part.name for part in body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+            shown = " ".join(part.lstrip("_") for part in inner if not part.startswith("__"))
+            yield f"{name.lstrip('_')}: {shown}" if shown else name.lstrip("_")
 
 
 def _numbers(line: ast.stmt) -> Iterator[str]:

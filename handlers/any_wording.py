@@ -1,5 +1,5 @@
-"""Answer what people type or say: as typed if it is a command, else by what its words mean, unless these must
-not be offered as one, such as to cancel what is only a part of a sweep.
+"""Answer what people type or say: run a typed command; else offer what the words mean, with notes of what a
+click doesn't do, list their sweeps, or refuse, such as to cancel what is only a part of a sweep.
 
 What changes something and isn't typed as a command is only offered, as a button: it runs when clicked. A new
 sweep opens the form, filled with what was understood; for a message, which has no trigger, a button opens it.
@@ -22,7 +22,7 @@ from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Parsed, Table
 from bot.platform.commands.sentence import Names, read_sentence
-from bot.platform.commands.speech import ASKING, is_beyond
+from bot.platform.commands.speech import ASKING, CLAUSE, is_beyond, is_told
 from bot.platform.commands.words import FILLERS, MAX_SENTENCE, as_pairs, clean
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
@@ -346,7 +346,11 @@ def _check_names_one(
     if meant.command.does is Action.CANCEL:
         if NOT_IT.search(text):
             raise UserError(NO_COMMAND)
-        if SOME_TRIALS.search(text) or ("trial" not in options and ONE_TRIAL.search(text)):
+        clauses = CLAUSE.split(text.rstrip(" .!"))
+        while clauses and is_told(clauses[-1]):
+            clauses.pop()  # the reason: `cancel otter, it has failed runs`
+        asked = "\n".join(clauses)
+        if SOME_TRIALS.search(asked) or ("trial" not in options and ONE_TRIAL.search(asked)):
             raise UserError(f"Which trial? {usage}")
     if meant.command is RERUN and OF_TRIALS.search(text):
         raise UserError("`rerun` repeats a sweep, not some of its trials. `promote` repeats the best one.")

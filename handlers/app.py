@@ -6,15 +6,14 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from handlers.any_wording import add_wording
-from handlers.buttons import add_buttons, add_idle_buttons
-from handlers.channel_setup import add_setup
+from handlers.buttons import add_buttons, add_idle_buttons, add_reasons
 from handlers.context import HandlerContext
 from handlers.home_tab import add_home, showing
 from handlers.launch_form import add_form
 from handlers.mentions import add_mentions
 from handlers.menus import add_menus
 from handlers.middleware import Admission
-from handlers.reason import add_reasons
+from handlers.settings import add_setup
 from handlers.slash_gpus import add_gpus
 from handlers.slash_sweep import add_sweep
 

@@ -1,4 +1,5 @@
-"""Handle buttons: a click queues a command; a worker applies it to the current state.
+"""Handle buttons: a click queues a command; a worker applies it to the current state. Some, such as Decline,
+ask for a reason first: a modal with one line, whose submission queues the command.
 
 Below messages about idle GPUs, cancelling one trial goes to its sweep, everything else to the GPU monitor.
 """
@@ -6,6 +7,7 @@ Below messages about idle GPUs, cancelling one trial goes to its sweep, everythi
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +19,7 @@ from bot.core.commands import Action, Command
 from bot.core.ids import SWEEP_ID
 from bot.measure.gpus.command import ASK_OWNER
 from bot.measure.gpus.models import ITEM
-from bot.platform.slack.blocks import user_name
+from bot.platform.slack.blocks import form_modal, input_block, text_box, user_name, value_of
 from bot.sweep.answers.messages import CANCEL_TRIAL, loading
 from bot.sweep.decisions import parent_message as parent
 from bot.sweep.decisions.commands import RULES
@@ -31,7 +33,7 @@ from bot.watch.idle.messages import (
     SNOOZE_24,
     UTILIZATION,
 )
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext, stored
+from handlers.context import ACK_TIMEOUT, NOT_OPENED, SLACK_ERRORS, Body, HandlerContext, stored
 from handlers.home_tab import Show
 
 log = logging.getLogger(__name__)
@@ -44,9 +46,7 @@ BUTTONS = {
     parent.RESULTS: Action.RESULTS,
     parent.RERUN: Action.RERUN,
 } | {rule.button: action for action, rule in RULES.items() if rule.button and not rule.asks_reason}
-
-# A button's value and the fields of its user -> the queue item to handle it, and the command.
-MakeCommand = Callable[[str, Body], tuple[str, Command]]
+REASON, MOST = "reason", 200  # the block; characters
 
 
 def add_buttons(app: AsyncApp, context: HandlerContext, show: Show) -> None:
@@ -155,41 +155,72 @@ def _clicked_message(place: Body) -> str:
 
 
 def add_idle_buttons(app: AsyncApp, context: HandlerContext) -> None:
-    app.action(CANCEL_IDLE, matchers=[names_a_trial])(_on(context, _cancel))
-    app.action(CANCEL_IDLE_GROUP)(_on(context, _cancel_many))
+    app.action(CANCEL_IDLE, matchers=[names_a_trial])(_on_idle(context, Action.KILL))
+    app.action(CANCEL_IDLE_GROUP)(_on_idle(context, Action.KILL))
     for action, hours in ((SNOOZE_4, 4), (SNOOZE_24, 24), (NEEDED, NEEDED_HOURS)):
-        app.action(action)(_on(context, _about_alert(Action.KEEP, hours)))
-    app.action(UTILIZATION)(_on(context, _about_alert(Action.MEASURES)))
-    app.action(ASK_OWNER)(_on(context, _about_alert(Action.ASK)))
+        app.action(action)(_on_idle(context, Action.KEEP, hours))
+    app.action(UTILIZATION)(_on_idle(context, Action.MEASURES))
+    app.action(ASK_OWNER)(_on_idle(context, Action.ASK))
 
 
-def _on(context: HandlerContext, make_command: MakeCommand) -> Handler:
+def _on_idle(context: HandlerContext, act: Action, hours: int = 0) -> Handler:
     async def click(ack: AsyncAck, respond: AsyncRespond, body: Body, action: Body) -> None:
-        user = body["user"]
-        fields = {
-            "user": user["id"],
-            "user_name": user_name(user),
-            "response_url": body.get("response_url", ""),
-            "request_id": body.get("trigger_id", ""),
-        }
-        await _queued(respond, body, context.send(*make_command(action["value"], fields)))
+        user, value = body["user"], action["value"]
+        about, _, trials = value.partition(" ") if act is Action.KILL else (value, "", "")
+        command = Command(
+            action=act,
+            trial=trials,
+            hours=hours,
+            user=user["id"],
+            user_name=user_name(user),
+            request_id=body.get("trigger_id", ""),
+        )
+        if action["action_id"] == CANCEL_IDLE:  # replied in the thread: a response_url would be the channel
+            await _queued(respond, body, context.send(about, replace(command, in_thread=True)))
+        else:  # the monitor measures again first: trials may be busy again since the warning
+            command = replace(command, alert=about, response_url=body.get("response_url", ""))
+            await _queued(respond, body, context.send(str(ITEM), command))
         await ack()
 
     return click
 
 
-def _cancel(value: str, fields: Body) -> tuple[str, Command]:
-    """Reply in the thread; a response_url would put the reply into the channel."""
-    sweep, _, trial = value.partition(" ")
-    fields = fields | {"response_url": "", "in_thread": True}
-    return sweep, Command(action=Action.KILL, trial=trial, **fields)
+def add_reasons(app: AsyncApp, context: HandlerContext) -> None:
+    for action, rule in RULES.items():
+        if rule.asks_reason:
+            app.action(rule.button, matchers=[names_a_sweep])(_on_asking(action, rule.button))
+            app.view(rule.button)(_on_reason(context, action))
 
 
-def _cancel_many(value: str, fields: Body) -> tuple[str, Command]:
-    """The monitor measures again first: trials may be busy again since the warning."""
-    alert, _, trials = value.partition(" ")
-    return str(ITEM), Command(action=Action.KILL, alert=alert, trial=trials, **fields)
+def _on_asking(asked: Action, callback: str) -> Handler:
+    verb = asked.label.capitalize()
+    box = text_box("Optional, for its owner and the thread", MOST)
+    line = input_block(REASON, "Reason", box, optional=True)
+
+    async def click(
+        ack: AsyncAck, client: AsyncWebClient, respond: AsyncRespond, body: Body, action: Body
+    ) -> None:
+        title = f"{verb} this sweep?"
+        view = form_modal(title, [line], callback, verb, action["value"], "Keep waiting")
+        try:
+            async with asyncio.timeout(ACK_TIMEOUT):
+                await client.views_open(trigger_id=body["trigger_id"], view=view)
+        except SLACK_ERRORS:
+            log.exception("failed to ask for a reason")
+            await tell(respond, body, NOT_OPENED)
+        await ack()
+
+    return click
 
 
-def _about_alert(act: Action, hours: int = 0) -> MakeCommand:
-    return lambda alert, fields: (str(ITEM), Command(action=act, alert=alert, hours=hours, **fields))
+def _on_reason(context: HandlerContext, action: Action) -> Handler:
+    async def submitted(ack: AsyncAck, body: Body) -> None:
+        view, user = body["view"], body["user"]
+        reason = " ".join(value_of(view["state"]["values"][REASON]["value"]).split())[:MOST]
+        command = Command(action=action, user=user["id"], user_name=user_name(user), reason=reason)
+        if failure := await stored("a reason", context.send(view["private_metadata"], command)):
+            await ack(response_action="errors", errors={REASON: failure})
+        else:
+            await ack()
+
+    return submitted

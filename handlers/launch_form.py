@@ -70,8 +70,12 @@ def add_form(app: AsyncApp, context: HandlerContext) -> None:
         await _redraw(client, body["view"], form(draft, context.config))
 
     @app.action(CHECK_AGAIN)  # no worker responded, or the branch has moved
-    async def check_again(ack: AsyncAck, body: Body) -> None:
-        await context.queue.add(item(body["view"]["id"]))
+    async def check_again(ack: AsyncAck, body: Body, client: AsyncWebClient) -> None:
+        view = body["view"]
+        if await context.drafts.get(view["id"]):
+            await context.queue.add(item(view["id"]))
+        else:
+            await _redraw(client, view, expired(read(view), EXPIRED))
         await ack()
 
 

@@ -16,6 +16,8 @@ from bot.sweep.form.view import BRANCH_MENU, REPO_MENU, SPACE_MENU
 from handlers.context import Body, HandlerContext
 from handlers.launch_form import hidden
 
+log = logging.getLogger(__name__)
+
 MAIN_BRANCHES = ("main", "master")  # listed first
 
 
@@ -38,19 +40,10 @@ def names(known: GitNames, typed: str, *, first: Iterable[str] = ()) -> list[Opt
     found = [option(one.name, one.about) for one in fitting[: MAX_OPTIONS - 2]]
     if typed and len(typed) <= MAX_VALUE and typed not in {one.name for one in known.names}:
         found.append(option(typed, "Not in the list; Sweepbot checks it when you click Preview"))
-    if note := _note(known):
-        found.append(option(NOTHING, text=f"⚠ {note}"))
-    return found
-
-
-def _note(known: GitNames) -> str:
     if known.error:
         since = f" (list from {known.at:%H:%M} UTC)" if known.at else ""
-        return f"{known.error}{since}"
-    return "" if known.at else "No answer from git yet. Type a name or reopen the menu"
-
-
-log = logging.getLogger(__name__)
+        return found + _note(f"⚠ {known.error}{since}")
+    return found if known.at else found + _note("⚠ No answer from git yet. Type a name or reopen the menu")
 
 
 def add_menus(app: AsyncApp, context: HandlerContext) -> None:
@@ -60,39 +53,28 @@ def add_menus(app: AsyncApp, context: HandlerContext) -> None:
 
     @app.options(BRANCH_MENU)
     async def branches(ack: AsyncAck, body: Body) -> None:
-        await ack(options=masked(await _branches(context, body), context.mask))
+        await ack(options=masked(await _offered(context, body, ""), context.mask))
 
     @app.options(SPACE_MENU)
     async def spaces(ack: AsyncAck, body: Body) -> None:
-        await ack(options=masked(await _spaces(context, body), context.mask))
+        branch = hidden(body["view"]).get("branch")
+        found = await _offered(context, body, branch) if branch else _note("Choose a branch first")
+        await ack(options=masked(found, context.mask))
 
 
-async def _branches(context: HandlerContext, body: Body) -> list[Option]:
-    options = hidden(body["view"])
+async def _offered(context: HandlerContext, body: Body, branch: str) -> list[Option]:
+    """Return the spaces of a branch; without one, the branches, that of the last sweep first."""
     try:
-        url = repository(options.get("repo"), context.config).url
-        last = await context.drafts.last(body["user"]["id"])
-        known = await context.catalog.names(url)
-    except (UserError, RedisError) as error:
-        return _error_option(error)
+        url = repository(hidden(body["view"]).get("repo"), context.config).url
+        last = None if branch else await context.drafts.last(body["user"]["id"])
+        known = await context.catalog.names(url, branch)
+    except UserError as error:
+        return _note(str(error))
+    except RedisError as error:
+        log.warning("can't load a menu: %s", error)
+        return _note("Can't reach Redis. Try again.")
     return names(known, body.get("value", ""), first=[last.options["branch"]] if last else [])
 
 
-async def _spaces(context: HandlerContext, body: Body) -> list[Option]:
-    options = hidden(body["view"])
-    if not options.get("branch"):
-        return [option(NOTHING, text="Choose a branch first")]
-    try:
-        known = await context.catalog.names(
-            repository(options.get("repo"), context.config).url, options["branch"]
-        )
-    except (UserError, RedisError) as error:
-        return _error_option(error)
-    return names(known, body.get("value", ""))
-
-
-def _error_option(error: Exception) -> list[Option]:
-    if isinstance(error, UserError):
-        return [option(NOTHING, text=str(error))]
-    log.warning("can't load a menu: %s", error)
-    return [option(NOTHING, text="Can't reach Redis. Try again.")]
+def _note(text: str) -> list[Option]:
+    return [option(NOTHING, text=text)]

@@ -26,10 +26,9 @@ from bot.sweep.launch.command_line import complete, missing_options
 from bot.sweep.launch.options import LAUNCH
 from bot.text.wording import listed
 from handlers.any_wording import add_command
-from handlers.channel_setup import open_setup
 from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of, trigger_of
 from handlers.launch_form import open_form, refused_launch
-from handlers.slash_me import ME, answer_me
+from handlers.settings import ME, answer_me, open_setup
 from handlers.slash_token import REVOKE, answer_token, revoke_of
 from handlers.sweep_commands import HELP, SWEEP, Sender, handle_command, sender_of
 

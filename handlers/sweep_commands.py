@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.core.commands import Action, Command
-from bot.core.record import SweepRecord
 from bot.core.sweep_summary import SweepSummary
 from bot.core.work_item import QUEUE
 from bot.operate.words import SLACK_COMMANDS
@@ -24,7 +23,7 @@ from bot.sweep.answers.command_parser import (
 )
 from bot.sweep.launch.options import EXAMPLE
 from handlers.context import ACK_TIMEOUT, HandlerContext, request_id_of
-from handlers.slash_me import ME
+from handlers.settings import ME
 from handlers.slash_token import COMMANDS as TOKEN_COMMANDS
 from handlers.slash_token import GROUP as OWN
 from handlers.slash_token import REVOKE
@@ -86,8 +85,11 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
         return f"Reading the queues… The answer appears {who.answered}."
     parsed = choose(command, who.user, sweeps, context.config)
     sweep = parsed.sweep
-    if parsed.action is Action.STATUS and (record := await _record(context, sweep)):
-        return context.mask(messages.status(record))
+    if parsed.action is Action.STATUS:
+        async with asyncio.timeout(ACK_TIMEOUT):
+            records = await context.store.records([sweep])
+        if records:
+            return context.mask(messages.status(records[0]))
     queued = who.command(
         parsed.action,
         trial=parsed.trial,
@@ -103,11 +105,6 @@ async def handle_command(context: HandlerContext, text: str, who: Sender) -> str
     if parsed.action.is_read_only:
         return f"Looking up {code(sweep)}… The answer appears {who.answered}."
     return f"Request sent to {code(sweep)}. The result appears in its thread."
-
-
-async def _record(context: HandlerContext, sweep_id: str) -> SweepRecord | None:
-    async with asyncio.timeout(ACK_TIMEOUT):
-        return next(iter(await context.store.records([sweep_id])), None)
 
 
 async def sweep_in(context: HandlerContext, channel: str, thread: str) -> SweepSummary | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from k8s.katib.pod_shape import PodShape
-from k8s.katib.trial_pod import VISIBLE_GPUS, placement
+from k8s.katib.trial_pod import VISIBLE_GPUS, classes, placement
 from k8s.objects import (
     ENVIRONMENT_LABEL,
     HOME_LABEL,
@@ -126,7 +126,8 @@ def pod_template(spec: Workload, container: Manifest, volumes: list[Manifest], *
         "containers": [_base(spec) | container],
         "volumes": [*volumes, shm],
     }
-    return {"metadata": {"labels": labels(spec)}, "spec": pod | _placement(spec)}
+    pod |= placement(spec.shape, spec.gpus) | classes(spec.shape)
+    return {"metadata": {"labels": labels(spec)}, "spec": pod}
 
 
 def _base(spec: Workload) -> Manifest:
@@ -254,16 +255,6 @@ def _variables(spec: EnvironmentSpec) -> list[Manifest]:
 def no_gpus(spec: Workload) -> list[Manifest]:
     """Return a variable without which CUDA images get all GPUs where NVIDIA's runtime is the default."""
     return [] if spec.gpus else [{"name": VISIBLE_GPUS, "value": "void"}]
-
-
-def _placement(spec: Workload) -> Manifest:
-    shape = spec.shape
-    found = {
-        "runtimeClassName": shape.runtime_class,
-        "schedulerName": shape.scheduler,
-        "priorityClassName": shape.priority_class,
-    }
-    return {key: name for key, name in found.items() if name} | placement(shape, spec.gpus)
 
 
 def _quarter(memory: str) -> str:

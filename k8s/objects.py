@@ -24,6 +24,12 @@ SERVICE_LABEL = "sweepbot/service"  # as well, on those of a service
 HOME_LABEL = "sweepbot/home"  # on the claims of homes, which survive their environments
 # Of pods that end: Istio's proxy, as in namespaces of Kubeflow profiles, would outlive the rest (katib#1042).
 WITHOUT_PROXY = {"sidecar.istio.io/inject": "false"}
+# What Pod Security "restricted" requires of a container, whatever its user is.
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 GPU = "nvidia.com/gpu"  # the resource that trials request
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"  # and a DeviceClass: its name as a resource (KEP-5004)
 OURS = f"{MANAGED_BY}=sweepbot"

@@ -1,5 +1,5 @@
-"""Read a pod's status: since when it runs, why it waits, its exit code, a disruption, and why the metrics of
-a training that succeeded are lost.
+"""Read a pod's status: since when it runs, why it waits, its exit code, a disruption, why the metrics of a
+training that succeeded are lost; and choose a trial's latest pod.
 
 Only pods show whether a trial is running: Katib reports it earlier.
 """
@@ -141,14 +141,18 @@ def _abandoned(status: Manifest, state: Manifest) -> datetime | None:
     the collector fails, and restartPolicy Never keeps it from running again.
     """
     began = parse_time((state.get("running") or state.get("terminated") or {}).get("startedAt"))
-    for entry in status.get("containerStatuses") or []:
-        over = (entry.get("state") or {}).get("terminated") or {}
-        if entry["name"] not in COLLECTORS or not over.get("exitCode") or not over.get("finishedAt"):
-            continue
-        ended = parse_time(over["finishedAt"])
+    for collector in _failed_collectors(status):
+        ended = parse_time(collector.get("finishedAt"))
         if ended and ("waiting" in state or (began and began > ended)):
             return ended
     return None
+
+
+def _failed_collectors(status: Manifest) -> list[Manifest]:
+    """Return how the containers that collect metrics ended, if they failed."""
+    statuses = [each for each in status.get("containerStatuses") or () if each["name"] in COLLECTORS]
+    over = ((each.get("state") or {}).get("terminated") or {} for each in statuses)
+    return [each for each in over if each.get("exitCode")]
 
 
 def _unread(status: Manifest, began: datetime | None, over: Manifest) -> str:
@@ -157,10 +161,7 @@ def _unread(status: Manifest, began: datetime | None, over: Manifest) -> str:
     Mostly, it looked for the training's process when that had ended. Its database can be away as well.
     """
     ended = parse_time(over.get("finishedAt"))
-    for entry in status.get("containerStatuses") or ():
-        collector = (entry.get("state") or {}).get("terminated") or {}
-        if entry["name"] not in COLLECTORS or not collector.get("exitCode") or over.get("exitCode") != 0:
-            continue
+    for collector in _failed_collectors(status) if over.get("exitCode") == 0 else ():
         started, failed = parse_time(collector.get("startedAt")), parse_time(collector.get("finishedAt"))
         if began and ended and started and failed and failed >= began and ended - started < COLLECTOR_START:
             return "Katib's metrics collector wasn't ready or failed"

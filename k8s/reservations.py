@@ -13,7 +13,7 @@ from typing import Any
 
 from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL
 from k8s.nodes.gpu_pods import PLACEHOLDER_PREFIX
-from k8s.objects import MANAGED_BY, TEAM_LABEL, Manifest
+from k8s.objects import MANAGED_BY, RESTRICTED, TEAM_LABEL, Manifest
 
 RESERVATION_LABEL = "sweepbot/reservation"  # on placeholders, their Workloads' pod templates, and their pods
 PRIORITY_CLASS = "sweepbot-reservation"  # a WorkloadPriorityClass of deploy/reservations
@@ -87,14 +87,8 @@ def _pod(image: str, resource: str, placement: Mapping[str, Any]) -> Manifest:
                 "image": image,
                 # Nothing else: a ClusterQueue without a quota of CPUs admits no Workload that requests them.
                 "resources": {"requests": {resource: "1"}, "limits": {resource: "1"}},
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
-                    "readOnlyRootFilesystem": True,
-                    "runAsNonRoot": True,
-                    "runAsUser": 65535,
-                    "seccompProfile": {"type": "RuntimeDefault"},
-                },
+                "securityContext": RESTRICTED
+                | {"readOnlyRootFilesystem": True, "runAsNonRoot": True, "runAsUser": 65535},
             }
         ],
     }

@@ -1,5 +1,5 @@
 """Katib's Suggestion service, v1beta1, with `ask` behind it: which parameters and settings of an experiment
-it reads, and why it refuses some. Stateless: each request brings the whole search.
+it reads, with their defaults, and why it refuses some. Stateless: each request brings the whole search.
 
 Katib repeats a call that failed after up to 17 minutes, and one of its threads makes the calls for all
 experiments. So the service prefers an answer to an error, and bounds the time of a call.

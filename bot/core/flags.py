@@ -1,5 +1,5 @@
-"""Ways to pass parameters to a training: flags, Hydra overrides, or environment variables, and which
-variables a parameter must not replace. Pure.
+"""Ways to pass parameters to a training: flags, also in the order that LightningCLI needs, Hydra overrides,
+or environment variables, and which variables a parameter must not replace. Pure.
 """
 
 import re

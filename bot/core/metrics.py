@@ -1,12 +1,16 @@
 """Sweepbot's own Prometheus metrics of calls, work items, and workers, served on /metrics: names, labels, and
-buckets.
+buckets; the log, the trace, and the memory of calls to other systems, with the work item that makes them.
+
+A call that succeeded is logged with level DEBUG: each step of each sweep makes some, and they would hide the
+rest of the log. A failed one has INFO: its caller decides whether that is a problem, and logs it then.
 
 Names and units follow https://prometheus.io/docs/practices/naming/. Labels have few values:
 services, kinds, phases, namespaces, and clusters; never a sweep, a person, or a channel.
 """
 
+import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +18,11 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from bot.core import calls
-from bot.core.errors import RetryAfterError
+from bot.core.errors import RetryAfterError, UserError
 from bot.core.work_item import ItemKind
+from k8s.api.errors import ApiError
+
+log = logging.getLogger("sweepbot.calls")
 
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -75,6 +81,14 @@ CONFIG_READ_AT = gauge(
     "sweepbot_config_last_reload_success_timestamp_seconds", "When the configuration in effect was read."
 )
 
+MAX_ERROR = 300  # characters
+
+Failures = dict[str, str]  # by service: the last error in words
+Span = Callable[[str, dict[str, str]], AbstractContextManager[object]]  # of a name and attributes
+
+_failures: ContextVar[Failures | None] = ContextVar("failures", default=None)
+_span: Span | None = None  # set by bot.platform.runtime.tracing if traces are exported
+
 
 @dataclass
 class _Run:
@@ -104,20 +118,20 @@ def measured(
     counts = {result: CALLS.labels(service, result) for result in ("ok", "error")}
     started, result, failure = monotonic(), "", ""
     try:
-        with calls.span(service, service=service, operation=operation):
+        with span(service, service=service, operation=operation):
             yield
         result = "ok"
     except Exception as error:
         result = "ok" if is_answer(error) else "error"
-        failure = calls.one_line(describe(error) or type(error).__name__)
-        calls.note_failure(service, error, failure)
+        failure = one_line(describe(error) or type(error).__name__)
+        note_failure(service, error, failure)
         raise
     finally:
         if result:
             seconds = monotonic() - started
             counts[result].inc()
             CALL_SECONDS.labels(service).observe(seconds)
-            calls.log_call(service, operation, seconds, failure, failed=result == "error")
+            log_call(service, operation, seconds, failure, failed=result == "error")
 
 
 @contextmanager
@@ -126,7 +140,7 @@ def running(kind: str, waited: float, item: str = "") -> Iterator[None]:
     started, result = monotonic(), "cancelled"
     token = _run.set(_Run(started - waited if kind == ItemKind.SWEEP else None))
     try:
-        with calls.span(f"work item {kind}", kind=kind, item=item):
+        with span(f"work item {kind}", kind=kind, item=item):
             yield
         result = "ok"
     except RetryAfterError:
@@ -147,3 +161,49 @@ def slack_called() -> None:
     if run and run.due is not None:
         REACTION_SECONDS.observe(monotonic() - run.due)
         run.due = None
+
+
+@contextmanager
+def remembering_failures() -> Iterator[Failures]:
+    """Collect the failures of the calls made in the body, and in tasks started there."""
+    found: Failures = {}
+    token = _failures.set(found)
+    try:
+        yield found
+    finally:
+        _failures.reset(token)
+
+
+def trace_with(span: Span | None) -> None:
+    """Open such a span around each call and work item of this process; None: no spans."""
+    global _span  # noqa: PLW0603 - one exporter per process, as in the SDK
+    _span = span
+
+
+def span(name: str, **attributes: str) -> AbstractContextManager[object]:
+    return _span(name, attributes) if _span else nullcontext()
+
+
+def log_call(service: str, operation: str, seconds: float, answer: str, *, failed: bool) -> None:
+    """`answer`: "" for a result, else the error; "not found" can be an ordinary answer."""
+    level = logging.INFO if failed else logging.DEBUG
+    if log.isEnabledFor(level):
+        what = f"{service} {operation}".strip()
+        log.log(level, "call: %s in %.3f s: %s", what, seconds, answer or "ok")
+
+
+def one_line(text: str) -> str:
+    """Return the text's start, without a word that is cut: half a secret would not be masked."""
+    whole = " ".join(text.split())
+    start = whole[:MAX_ERROR]
+    return whole if start == whole else start.rpartition(" ")[0] or start
+
+
+def note_failure(service: str, error: Exception, text: str) -> None:
+    """Remember the failure for `inspect`, unless it is an ordinary answer: not found, or changed since."""
+    ordinary = isinstance(error, UserError) or (
+        isinstance(error, ApiError) and (error.absent or error.status in {409, 410})
+    )
+    failures = _failures.get()
+    if failures is not None and not ordinary:
+        failures[service] = text

@@ -1,6 +1,5 @@
 """A short form of a sweep's record for lists and name look-ups, which read hundreds at once. Pure."""
 
-import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,7 +8,7 @@ from typing import Annotated
 from pydantic import AliasChoices, Field
 
 from bot.core.record import Phase, SweepRecord
-from bot.core.stored_format import late_adapter
+from bot.core.stored_format import cached, late_adapter
 
 # A worker of the version before, which can run beside this one during an update, calls them otherwise.
 TOGETHER = Field(validation_alias=AliasChoices("starts_together", "gang"))
@@ -84,8 +83,4 @@ def dump(entry: SweepSummary) -> str:
 
 def load(texts: Iterable[bytes | str]) -> list[SweepSummary]:
     """Parse the entries, skipping unreadable ones: during an update, a newer Sweepbot's are among them."""
-    found = []
-    for text in texts:
-        with contextlib.suppress(ValueError):
-            found.append(_SUMMARY.validate_json(text))
-    return found
+    return [entry for text in texts if (entry := cached(_SUMMARY, text))]

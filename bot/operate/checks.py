@@ -21,8 +21,7 @@ from bot.operate.check_gpus import LOGS, USE, gpu_checks, gpu_use, kubelets
 from bot.operate.check_services import SERVICES, Installation
 from bot.operate.check_state import AROUND, STATE
 from bot.operate.check_trial_kinds import check_name, event_reader, operators, several_nodes
-from bot.operate.concurrently import API_FIX, Findings, Named, run_all
-from bot.operate.findings import findings_mrkdwn
+from bot.operate.findings import API_FIX, Findings, Named, findings_mrkdwn, run_all
 from bot.platform.clients import Clients
 from bot.platform.clusters.connections import Identities
 from bot.platform.config.clusters import TrialCluster, remote

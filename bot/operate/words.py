@@ -1,4 +1,7 @@
-"""The operators' commands, and what several texts about sweeps share. Pure; every command imports it."""
+"""The operators' commands, such as `doctor`, also in plain words, and what several texts about sweeps share.
+
+Pure; every command imports it.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any

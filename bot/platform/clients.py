@@ -15,9 +15,8 @@ from bot.core.work_item import WorkItem
 from bot.platform.clusters.connections import Clusters, RemoteCluster, no_clusters
 from bot.platform.config.policy import Config, namespaces_in
 from bot.platform.config.settings import Settings
-from bot.platform.registry.auth import Login
+from bot.platform.registry.auth import CloudLogin, Login
 from bot.platform.registry.client import Registry
-from bot.platform.registry.identities import CloudLogin
 from bot.platform.repos.git import Git
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError, Slack
 from bot.platform.slack.message import Message

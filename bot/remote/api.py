@@ -16,7 +16,6 @@ from bot.core.errors import UserError
 from bot.remote.answers import ANOTHER
 from bot.remote.client import Client, Sweep, needs_person, of
 from bot.remote.credentials import LOG_IN, Credentials, current
-from bot.remote.progress import CLEAR
 from bot.text.masking import Mask, secrets_in_environment
 from bot.text.terminal import without_markup
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 PAGE = 200  # sweeps in one answer
+CLEAR = "\r\x1b[K"  # the line of the terminal
 
 
 def connect(url: str = "", token: str = "") -> "Sweepbot":

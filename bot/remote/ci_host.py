@@ -14,7 +14,8 @@ from urllib.parse import quote
 from urllib.request import Request, build_opener
 
 from bot.core.errors import RetryAfterError, UserError
-from bot.remote.client import MAX_WAIT, RETRY, NoRedirect, retry_after
+from bot.remote.client import MAX_WAIT, NoRedirect, retry_after
+from bot.remote.credentials import RETRY
 from bot.text.wording import printable
 
 TIMEOUT = 30.0  # seconds

@@ -17,9 +17,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from bot import __version__
 from bot.core.errors import RetryAfterError, UserError
 from bot.remote.answers import ANOTHER, Answer, parsed
-from bot.remote.credentials import Credentials
-from bot.remote.github_token import JobCredentials
-from k8s.retry import Retry
+from bot.remote.credentials import RETRY, Credentials, JobCredentials
 
 TIMEOUT = 30.0  # seconds without a byte of an answer
 EVENTS_TIMEOUT = 45.0  # the same while nothing changes: three of the server's comments
@@ -29,7 +27,6 @@ MAX_LINE = 2**20  # bytes of a line of events
 MAX_WAIT = 60.0  # seconds, whatever Retry-After says
 MAX_KEY = 200  # characters of an idempotency key
 LOOK_SECONDS = 30.0  # between looks at a sweep while the token has no event stream left
-RETRY = Retry(base=1, factor=2, max=16, jitter=0.5, attempts=6)  # for half a minute, as a rollout takes
 
 Sweep = dict[str, Any]
 JSON, CSV, EVENTS = "application/json", "text/csv", "text/event-stream"
@@ -135,7 +132,9 @@ class Client:
         headers: dict[str, str] | None = None,
     ) -> Request:
         given = {name: "true" if value is True else value for name, value in query.items() if value}
-        url = f"{self._credentials.url}/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
+        url = f"{self._credentials.url}/api/v1{path}" + (
+            f"?{urlencode(given, errors='replace')}" if given else ""
+        )
         known = {
             "Authorization": f"Bearer {self._credentials.token}",
             "User-Agent": f"sweepbot/{__version__}",
@@ -199,7 +198,7 @@ def check_key(name: str, key: str) -> None:
 
 def of(sweep: str) -> str:
     """Return the path of a sweep."""
-    return f"/sweeps/{quote(sweep, safe='')}"
+    return f"/sweeps/{quote(sweep, safe='', errors='replace')}"
 
 
 def needs_person(sweep: Sweep) -> bool:

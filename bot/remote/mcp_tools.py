@@ -1,7 +1,11 @@
-"""The tools that agents get by MCP: small, exact answers, from calls of the HTTP API."""
+"""The tools that agents get by MCP: small, exact answers, from calls of the HTTP API; the command `mcp`
+serves them on standard input and output.
+"""
 
+import argparse
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import wraps
 from time import monotonic
 from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
@@ -15,11 +19,13 @@ from pydantic import Field
 
 from bot import __version__
 from bot.core.errors import UserError
-from bot.remote.client import needs_person, of
+from bot.remote.api import connect
+from bot.remote.client import Client, needs_person, of
 from bot.text.terminal import without_markup
 
 PAGE = 200  # sweeps in one answer
 WAIT_SECONDS = 25  # of one call
+PATIENCE = 10.0  # seconds; agents give up after 60, and then repeat what would still be sent here, too
 PAUSE = 1.0  # seconds between two: a server that is about to stop answers at once
 LOG_LINES, MAX_LOG_LINES = 40, 2_000
 FAILED_SHOWN = 10  # trials
@@ -46,7 +52,29 @@ class Calls(Protocol):
     async def post(self, path: str, body: dict[str, Any], key: str = "") -> Any: ...
 
 
+class Remote:
+    """The calls by HTTP, each in a thread."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        client.patience = PATIENCE
+
+    async def get(self, path: str, **query: object) -> Any:
+        return await asyncio.to_thread(self._client.json, path, **query)
+
+    async def post(self, path: str, body: dict[str, Any], key: str = "") -> Any:
+        return await asyncio.to_thread(self._client.post, path, body, key)
+
+
 CallsOf = Callable[["Context[Any, Any]"], Calls]
+
+
+def run_mcp(_arguments: argparse.Namespace) -> int:
+    """Serve until standard input ends. Raises UserError without credentials."""
+    calls = Remote(connect())
+    with suppress(KeyboardInterrupt):
+        server(lambda _: calls).run("stdio")
+    return 0
 
 
 def server(calls: CallsOf) -> MCPServer[Any]:

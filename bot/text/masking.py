@@ -40,7 +40,10 @@ PLAIN_VALUE = r"(?:(?<=\")[^\"\\\n]{6,200}(?=\\?\")|(?<=')[^'\\\n]{6,200}(?=\\?'
 # `password: must be set` is prose: after a colon and a space, a lowercase word isn't a secret.
 SECRET_AFTER_NAME = rf"(?:(?<![: ] )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){PLAIN_VALUE}"
 # Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` aren't secrets.
-RANDOM_VALUE = r"(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
+# Neither is a path such as /etc/keys or ~/keys; base64 can begin with a slash.
+RANDOM_VALUE = (
+    r"(?!(?:\.{1,2}|~)/|/[a-z]{3,20}/)(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
+)
 NAMED_KEYS = (
     "api access account auth encryption kaggle openai private secret signing storage subscription wandb"
 )
@@ -48,9 +51,13 @@ KEY_NAMES = "|".join(f"(?<=(?i:{name}{dash}key))" for name in NAMED_KEYS.split()
 KEY_NAMES += "|(?<=[A-Z0-9]_KEY)"  # a variable such as AZURE_KEY
 
 KEY_END = re.compile(r"-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-KEY_LINES = re.compile(  # of base64, backward; `\n` can be escaped
-    r"(?:[ \t]*(?:\n\r?|n\\{1,4}(?:r\\{1,4})?)[ \t\"']*[\w+/=]{1,4000}?(?=[ \t\"']*(?:\n|n\\)|[^\w+/=]|\Z))+"
+# Backward: a line of base64, whose break can be escaped, and what a log has before each line, such as a time.
+KEY_LINE = (
+    r"[ \t]*(?:\n\r?|n\\{1,4}(?:r\\{1,4})?)[ \t\"']*[\w+/=]{LEAST,4000}?(?=[ \t\"']*(?:\n|n\\)|[^\w+/=]|\Z)"
 )
+ANY_LINE, LONG_LINE = (KEY_LINE.replace("LEAST", least) for least in ("1", "40"))
+BEFORE_LINE = r"[ \t][^\n]{0,200}(?=\n)"
+KEY_LINES = re.compile(rf"(?:{ANY_LINE}|{BEFORE_LINE}(?:{ANY_LINE}{BEFORE_LINE})?{LONG_LINE})+")
 MAX_KEY = 20_000  # characters
 
 

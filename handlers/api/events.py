@@ -1,4 +1,5 @@
-"""Follow a sweep by server-sent events: its state at once, and at each change until its end.
+"""Follow a sweep by server-sent events, or by calls that wait (`wait=`): its state at once, then at each
+change or its end, until the client hangs up.
 
 All streams share one look at Redis: each with its own would take a connection from everybody else.
 """
@@ -146,5 +147,9 @@ class _Stream(StreamingResponse):
         self._counted = counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body"})
+            return
         with self._counted:
             await super().__call__(scope, receive, send)

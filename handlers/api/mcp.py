@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from bot.core.errors import UserError
 from bot.remote.mcp_tools import server
 from handlers.api.calls import PREFIX
-from handlers.api.received import MAX_BODY
+from handlers.api.models import MAX_BODY
 from handlers.http_server import Application
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,5 @@
-"""Sweeps in the API: start, list, and show them, and give them commands, by what Slack's handlers use; refuse
-approvals, commands that change none, and used keys.
+"""Sweeps in the API: start, list, and show them, check a space file, and give them commands, by what Slack's
+handlers use; refuse approvals, commands that change none, and used keys.
 """
 
 import asyncio
@@ -15,24 +15,29 @@ from bot.core.request import Notify, SweepRequest, is_team
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import MAX_TEXT
 from bot.platform.config.permissions import BY_A_PERSON, denial
+from bot.platform.config.policy import Config
 from bot.platform.runtime.audit import write_entry
+from bot.platform.runtime.parser_thread import run_in_parser_thread
 from bot.platform.storage.api_tokens import ApiTokens
 from bot.platform.storage.sweeps import Store
 from bot.sweep.answers.command_parser import COMMANDS, TABLE, parse_command, selected
-from bot.sweep.launch.command_line import complete
+from bot.sweep.launch.command_line import complete, parse_options
 from bot.sweep.launch.options import EXAMPLE, LAUNCH
+from bot.sweep.launch.space_check import read_space
 from bot.sweep.model.api_sweep import named
-from bot.sweep.questions.store import About, Question
+from bot.sweep.questions.store import UNKNOWN, About, Question
+from bot.sweep.spaces.describe import explain
+from bot.text.masking import Mask
 from handlers.api.callers import Caller
-from handlers.api.models import ListedSweep, ListedTrials, ListQuery, SweepPage
+from handlers.api.models import ListedSweep, ListedTrials, ListQuery, SpaceCheck, SweepPage
 from handlers.context import ACK_TIMEOUT, HandlerContext
 from handlers.launch_form import refused_launch
 from handlers.sweep_commands import SWEEP, Sender, handle_command
 
 CHANGES = {each.name: each.does for each in COMMANDS if each.does and not each.does.is_read_only}
 KEY_USED = "This Idempotency-Key was used for another command. Use a new key, or repeat the same command."
+SPACE_TIMEOUT = 10.0  # seconds; the largest allowed file takes a few
 CREATED = "%Y%m%dT%H%M%S.%f"  # in a cursor
-UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 
 
 async def launch(
@@ -131,6 +136,28 @@ def new_name(sweep: SweepRecord) -> str:
     """Return the name under which the sweep continues, because an older one has its own; "" for most."""
     is_renamed = sweep.phase is Phase.REFUSED and sweep.reason.startswith(RENAMED)
     return sweep.reason.removeprefix(RENAMED) if is_renamed else ""
+
+
+async def check_space(text: str, options: str, config: Config, mask: Mask) -> SpaceCheck:
+    """Check a file in the parser's thread: a person's large one must not delay others.
+
+    Raises HTTPException.
+    """
+    try:
+        async with asyncio.timeout(SPACE_TIMEOUT):
+            return await run_in_parser_thread(_space_check, text, options, config, mask)
+    except TimeoutError:
+        detail = f"Checking the space took more than {SPACE_TIMEOUT:g} s. Try again in a minute."
+        raise HTTPException(503, detail, {"Retry-After": "60"}) from None
+
+
+def _space_check(text: str, options: str, config: Config, mask: Mask) -> SpaceCheck:
+    try:
+        space, request = read_space(text, "space.yaml", parse_options(options), config, on_cluster=True)
+    except UserError as error:
+        return SpaceCheck(valid=False, errors=mask(str(error)).splitlines(), notes=[], summary=None)
+    summary = mask(explain(space, request.gpus, request.nodes or 1))
+    return SpaceCheck(valid=True, errors=[], notes=[*map(mask, space.notes)], summary=summary)
 
 
 async def listing(context: HandlerContext, query: ListQuery, user: str) -> SweepPage:

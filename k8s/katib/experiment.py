@@ -6,10 +6,11 @@ is created again; metrics are reported once, after the training finished; a fini
 running trials on their GPUs.
 """
 
+from collections.abc import Mapping
 from copy import deepcopy
 
 from k8s.katib import train_job
-from k8s.katib.multi_node import MULTI_LABEL, conditions, job_fields
+from k8s.katib.multi_node import MULTI_LABEL, conditions, if_disrupted, job_fields
 from k8s.katib.spec import ExperimentSpec
 from k8s.katib.training import metrics_collector_spec
 from k8s.katib.trial_pod import trial_pod
@@ -22,7 +23,7 @@ PYTORCH_MASTER = {"training.kubeflow.org/job-role": "master"}  # labels of the f
 
 
 def experiment(spec: ExperimentSpec) -> Manifest:
-    labels = {**_labels(spec), **spec.labels}
+    labels, stopping = {**_labels(spec), **spec.labels}, spec.early_stopping
     objective: Manifest = {
         "type": "maximize" if spec.maximize else "minimize",
         "objectiveMetricName": spec.metric,
@@ -32,8 +33,7 @@ def experiment(spec: ExperimentSpec) -> Manifest:
     if spec.additional:
         objective["additionalMetricNames"] = list(spec.additional)
     if spec.strategies:
-        strategies = [{"name": name, "value": value} for name, value in spec.strategies.items()]
-        objective["metricStrategies"] = strategies
+        objective["metricStrategies"] = _listed(spec.strategies)
     return {
         "apiVersion": "kubeflow.org/v1beta1",
         "kind": "Experiment",
@@ -45,7 +45,7 @@ def experiment(spec: ExperimentSpec) -> Manifest:
         },
         "spec": {
             "objective": objective,
-            "algorithm": _algorithm(spec),
+            "algorithm": _algorithm(spec.algorithm, spec.settings),
             "parallelTrialCount": spec.parallel,
             "maxTrialCount": spec.max_trials,
             "maxFailedTrialCount": spec.max_failed,
@@ -55,7 +55,7 @@ def experiment(spec: ExperimentSpec) -> Manifest:
                 {"name": p.name, "parameterType": p.type, "feasibleSpace": p.space} for p in spec.parameters
             ],
             "metricsCollectorSpec": metrics_collector_spec(spec.collector),
-            **_early_stopping(spec),
+            **({} if stopping is None else {"earlyStopping": _algorithm("medianstop", stopping)}),
             "trialTemplate": _trial_template(spec),
         },
     }
@@ -70,19 +70,12 @@ def training_runtime(spec: ExperimentSpec) -> Manifest | None:
     )
 
 
-def _algorithm(spec: ExperimentSpec) -> Manifest:
-    settings = [{"name": name, "value": value} for name, value in spec.settings.items()]
-    return {"algorithmName": spec.algorithm} | ({"algorithmSettings": settings} if settings else {})
+def _algorithm(name: str, settings: Mapping[str, str]) -> Manifest:
+    return {"algorithmName": name} | ({"algorithmSettings": _listed(settings)} if settings else {})
 
 
-def _early_stopping(spec: ExperimentSpec) -> Manifest:
-    if spec.early_stopping is None:
-        return {}
-    settings = [{"name": name, "value": value} for name, value in spec.early_stopping.items()]
-    return {
-        "earlyStopping": {"algorithmName": "medianstop"}
-        | ({"algorithmSettings": settings} if settings else {})
-    }
+def _listed(values: Mapping[str, str]) -> list[Manifest]:
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 def _trial_template(spec: ExperimentSpec) -> Manifest:
@@ -122,7 +115,8 @@ def _job_spec(spec: ExperimentSpec) -> Manifest:
         # The default of 6 retries would hide a crash for minutes.
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": JOB_TTL,
-        **(job_fields(spec.nodes) if spec.nodes > 1 else _ignored_disruptions()),
+        # Otherwise a drained node would count as a failed trial.
+        **(job_fields(spec.nodes) if spec.nodes > 1 else if_disrupted("Ignore")),
         "template": template,
     }
 
@@ -135,12 +129,6 @@ def _pod_template(spec: ExperimentSpec) -> Manifest:
 
 def _labels(spec: ExperimentSpec) -> dict[str, str]:
     return {MANAGED_BY: "sweepbot", SWEEP_LABEL: spec.sweep}
-
-
-def _ignored_disruptions() -> Manifest:
-    """Return the rule without which a drained node would count as a failed trial."""
-    disrupted = {"type": "DisruptionTarget", "status": "True"}
-    return {"podFailurePolicy": {"rules": [{"action": "Ignore", "onPodConditions": [disrupted]}]}}
 
 
 def _pytorch_job_spec(nodes: int, processes: int, template: Manifest) -> Manifest:

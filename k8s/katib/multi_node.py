@@ -23,14 +23,19 @@ def job_fields(nodes: int) -> Manifest:
     waits for all workers. A disrupted worker fails the Job, which says so in its conditions: a replacement
     can't join a static rendezvous, and the others would keep their GPUs until a timeout.
     """
-    disrupted = {"type": "DisruptionTarget", "status": "True"}
     return {
         "completionMode": "Indexed",
         "completions": nodes,
         "parallelism": nodes,
         **SUCCESS_POLICY,
-        "podFailurePolicy": {"rules": [{"action": "FailJob", "onPodConditions": [disrupted]}]},
+        **if_disrupted("FailJob"),
     }
+
+
+def if_disrupted(action: str) -> Manifest:
+    """Return the fields of the Job's spec that say what follows if the cluster stops one of its pods."""
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    return {"podFailurePolicy": {"rules": [{"action": action, "onPodConditions": [disrupted]}]}}
 
 
 def rendezvous(trial: str, nodes: int, processes: int) -> list[Manifest]:

@@ -1,5 +1,5 @@
 """Build the patches that stop, pause, resume, drain, or extend an experiment, change how many trials run in
-parallel, or stop a trial.
+parallel, with those that Katib doesn't subtract, or stop a trial.
 """
 
 from datetime import datetime

@@ -1,5 +1,5 @@
-"""Build the pod of a trial: its container, CPU, memory, variables, Secrets, volumes, user, and time limit,
-and the machines that it can run on, or prefers.
+"""Build the pod of a trial: its container, CPU, memory, the variables that Sweepbot sets, Secrets, volumes,
+user, and time limit, and the machines that it can run on, or prefers.
 """
 
 from pathlib import PurePosixPath
@@ -10,7 +10,7 @@ from k8s.katib.multi_node import SERVICE, patience, rendezvous
 from k8s.katib.pod_shape import PodShape, SecretVariables
 from k8s.katib.spec import ExperimentSpec
 from k8s.katib.training import TENSORBOARD_DIR, TRIAL_NAME, shell
-from k8s.objects import SWEEP_LABEL, Manifest
+from k8s.objects import RESTRICTED, SWEEP_LABEL, Manifest
 from k8s.quantities import canonical
 from k8s.trial_kinds import JOB, PYTORCH_JOB
 
@@ -46,11 +46,9 @@ def trial_pod(spec: ExperimentSpec) -> Manifest:
         # The pod's deadline starts on its node: a Job's would include the wait for GPUs.
         **({"activeDeadlineSeconds": round(spec.trial_hours * 3600)} if spec.trial_hours else {}),
         **({"terminationGracePeriodSeconds": grace} if grace else {}),
-        **({"runtimeClassName": spec.shape.runtime_class} if spec.shape.runtime_class else {}),
         **placement(spec.shape, spec.gpus),
+        **classes(spec.shape),
         **pod_fields(spec.shape.resource, spec.gpus),
-        **({"schedulerName": spec.shape.scheduler} if spec.shape.scheduler else {}),
-        **({"priorityClassName": spec.shape.priority_class} if spec.shape.priority_class else {}),
         **({"imagePullSecrets": [{"name": spec.pull_secret}]} if spec.pull_secret else {}),
     }
 
@@ -130,13 +128,8 @@ def _event_mounts(spec: ExperimentSpec) -> list[Manifest]:
 
 def _security(spec: ExperimentSpec) -> Manifest:
     """Return the training container's security context; Katib sets that of its collector in the same pod."""
-    least = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
     user = spec.shape.user
-    return least | ({"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user} if user else {})
+    return RESTRICTED | ({"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user} if user else {})
 
 
 def _home(spec: ExperimentSpec) -> dict[str, str]:
@@ -187,6 +180,16 @@ def placement(shape: PodShape, gpus: int) -> Manifest:
         **({"affinity": affinity} if affinity else {}),
         **({"tolerations": list(shape.tolerations)} if shape.tolerations else {}),
     }
+
+
+def classes(shape: PodShape) -> Manifest:
+    """Return the part of the pod's spec that names its classes and its scheduler."""
+    found = {
+        "runtimeClassName": shape.runtime_class,
+        "schedulerName": shape.scheduler,
+        "priorityClassName": shape.priority_class,
+    }
+    return {key: name for key, name in found.items() if name}
 
 
 def _affinity(shape: PodShape, gpus: int) -> Manifest:

@@ -4,7 +4,7 @@ field names, without impossible values; find its pods.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -53,14 +53,15 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LastError:
-    """The last error of one GPU since its exporter started."""
+class Xid:
+    """A GPU's last error since its exporter started; a repeated error isn't visible."""
 
-    namespace: str
-    pod: str
     device: str
-    model: str
-    code: int  # NVIDIA's Xid; 0: no error
+    model: str = ""
+    node: str
+    namespace: str = ""  # of the pod that the GPU is allocated to
+    pod: str = ""
+    code: int  # 0: none
 
 
 def is_exporter(pod: Manifest) -> bool:
@@ -74,19 +75,23 @@ def read_exporter(text: str) -> list[Reading]:
 
     The counter can read 0 for weeks while the GPU is busy, until its exporter restarts.
     """
-    shares: dict[_Key, dict[str, Reading]] = defaultdict(dict)
-    loads: dict[_Key, dict[str, float]] = defaultdict(dict)
+    shares = defaultdict[tuple[str, str, str], dict[str, Reading]](dict)  # by namespace, pod, and device
+    loads = defaultdict[tuple[str, str, str], dict[str, float]](dict)
     for metric, labels, value in _samples(text, ENGINE, UTIL, *LOAD):
         slice_ = labels.get("GPU_I_ID", "")
         if slice_ and metric in (UTIL, POWER):
             continue  # absent, always 0 for slices, or of the whole card
-        key = _key(labels)
+        key = labels.get("namespace", ""), labels.get("pod", ""), device_of(labels)
         if metric in LOAD:
             name, divisor, most = LOAD[metric]
             if value / divisor <= most:
                 loads[key][name] = value / divisor
         elif (share := value / (1 if metric == ENGINE else 100)) <= MOST:
-            shares[key][metric] = _reading(key, labels, share)
+            namespace, pod, device = key
+            index, model = labels.get("gpu", ""), model_of(labels)
+            shares[key][metric] = Reading(
+                namespace=namespace, pod=pod, device=device, model=model, share=share, index=index
+            )
     found = ((key, _counted(each)) for key, each in shares.items())
     return [replace(reading, load=Load(**loads[key])) if key in loads else reading for key, reading in found]
 
@@ -96,39 +101,34 @@ def _counted(by_metric: dict[str, Reading]) -> Reading:
     return engine if engine and engine.share else by_metric.get(UTIL) or by_metric[ENGINE]
 
 
-def read_errors(text: str) -> list[LastError]:
+def read_errors(text: str, node: str) -> list[Xid]:
     return [
-        LastError(
-            namespace=label_set.get("namespace", ""),
-            pod=label_set.get("pod", ""),
-            device=_device(label_set),
-            model=label_set.get("modelName", ""),
+        Xid(
+            namespace=labels.get("namespace", ""),
+            pod=labels.get("pod", ""),
+            node=node,
+            device=gpu_of(labels),
+            model=labels.get("modelName", ""),
             code=round(value),
         )
-        for _, label_set, value in _samples(text, XIDS)
+        for _, labels, value in _samples(text, XIDS)
     ]
 
 
-_Key = tuple[str, str, str]  # namespace, pod, device
+def gpu_of(labels: Mapping[str, str]) -> str:
+    """Return the UUID; host:index where relabeling has dropped it; "" if the labels name no GPU."""
+    host, index = labels.get("Hostname") or labels.get("hostname", ""), labels.get("gpu", "")
+    return labels.get("UUID") or (f"{host}:{index}" if host or index else "")
 
 
-def _key(labels: dict[str, str]) -> _Key:
-    device = "/".join(filter(None, (_device(labels), labels.get("GPU_I_ID", ""))))
-    return labels.get("namespace", ""), labels.get("pod", ""), device
+def device_of(labels: Mapping[str, str]) -> str:
+    """Return the GPU, and behind a slash its MIG slice."""
+    return "/".join(filter(None, (gpu_of(labels), labels.get("GPU_I_ID", ""))))
 
 
-def _reading(key: _Key, labels: dict[str, str], share: float) -> Reading:
-    namespace, pod, device = key
+def model_of(labels: Mapping[str, str]) -> str:
     profile = labels.get("GPU_I_PROFILE", "")
-    model = labels.get("modelName", "") + f" MIG {profile}" * bool(profile)
-    index = labels.get("gpu", "")
-    return Reading(namespace=namespace, pod=pod, device=device, model=model, share=share, index=index)
-
-
-def _device(labels: dict[str, str]) -> str:
-    """Return the UUID; host and index where relabeling has dropped it."""
-    host = labels.get("Hostname") or labels.get("hostname", "")
-    return labels.get("UUID") or f"{host}:{labels.get('gpu', '')}"
+    return labels.get("modelName", "") + f" MIG {profile}" * bool(profile)
 
 
 def _samples(text: str, *names: str) -> Iterator[tuple[str, dict[str, str], float]]:

@@ -1,14 +1,18 @@
-"""Read GPUs from pods that request them, and from nodes that have them: which resource names are GPUs, since
-when a pod has them, and the CPU and memory that it requests or uses.
+"""Read GPUs from pods that request them, and from nodes that have them: which names of resources and
+DeviceClasses are GPUs, how their model is then named (whole ones, MIG slices by profile, or shares of a GPU
+for several pods), and the CPU and memory that a pod requests or uses.
+
+NVIDIA's device plugin offers each GPU several times for time-slicing and MPS (`replicas`). Nothing but the
+number tells so everywhere: nodes have more GPUs to allocate than their exporter has devices.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from k8s.nodes.dcgm import is_exporter
-from k8s.objects import CLASS_PREFIX, Manifest, parse_time
+from k8s.objects import CLASS_PREFIX, Manifest, condition
 from k8s.pods import COLLECTORS
 from k8s.quantities import any_amount
 
@@ -17,21 +21,9 @@ GPU_RESOURCE = re.compile(  # a MIG slice counts as one
     rf"nvidia\.com/(gpu(\.shared)?|mig-.+)|{re.escape(CLASS_PREFIX)}{GPU_CLASS.pattern}"
 )
 UNALLOCATABLE = "cannot allocate all claims"  # the scheduler's words for a node with too few free devices
-
-
-@dataclass(frozen=True, kw_only=True)
-class Holder:
-    """A pod to which GPUs are allocated."""
-
-    namespace: str
-    pod: str
-    node: str
-    labels: dict[str, str]
-    gpus: int
-    started: datetime | None  # when the last of its containers with GPUs started; None: not all run
-    pod_started: datetime | None = None  # if one of these has restarted; None: none has
-    cpu_requested: float | None  # cores
-    ram_requested: float | None  # bytes
+SHARE = re.compile(r" shared 1/(\d+)$")  # behind the model's name
+PROFILE = re.compile(r"nvidia[._]com[/_]mig[-_](.+?)(?:[._]shared)?")  # also as kube-state-metrics spells it
+SLICE = " MIG "  # between the model's name and its profile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,44 +41,16 @@ def concerns_gpus(pod: Manifest) -> bool:
     return bool(spec.get("resourceClaims")) or any(map(gpus_of, spec["containers"])) or is_exporter(pod)
 
 
-def read_holder(pod: Manifest) -> Holder | None:
-    """Return None for a pod without GPUs or node, and for one that has finished."""
-    containers, status = pod["spec"]["containers"], pod.get("status", {})
-    gpus = sum(gpus_of(each) for each in containers)
-    if not gpus or not pod["spec"].get("nodeName") or status.get("phase") not in {"Pending", "Running"}:
-        return None
-    training = [each for each in containers if each["name"] not in COLLECTORS]
-    with_gpus = {each["name"] for each in containers if gpus_of(each)}
-    return Holder(
-        namespace=pod["metadata"]["namespace"],
-        pod=pod["metadata"]["name"],
-        node=pod["spec"]["nodeName"],
-        labels=pod["metadata"].get("labels", {}),
-        gpus=gpus,
-        started=_started(status, with_gpus),
-        pod_started=parse_time(status.get("startTime")) if _restarted(status, with_gpus) else None,
-        cpu_requested=requested(training, "cpu"),
-        ram_requested=requested(training, "memory"),
-    )
-
-
-def wanted(pod: Manifest) -> int:
-    """Return how many GPUs a pending pod without a node requests."""
-    waits = not pod["spec"].get("nodeName") and pod.get("status", {}).get("phase") == "Pending"
-    return sum(gpus_of(each) for each in pod["spec"]["containers"]) if waits else 0
-
-
 def read_node(node: Manifest) -> GpuNode | None:
     """Return None for a node whose capacity has no GPUs."""
     status = node.get("status", {})
     if not (physical := _count(status.get("capacity", {}))):
         return None
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", []))
     return GpuNode(
         node=node["metadata"]["name"],
         physical=physical,
         allocatable=_count(status.get("allocatable", {})),
-        ready=ready,
+        ready=bool(condition(node, "Ready")),
         cordoned=bool(node.get("spec", {}).get("unschedulable")),
     )
 
@@ -144,13 +108,58 @@ def requested(containers: list[Manifest], resource: str, of: str = "requests") -
     return _sum(filter(None, requests)) if any(requests) else None
 
 
-def _restarted(status: Manifest, containers: set[str]) -> bool:
-    statuses = status.get("containerStatuses") or []
-    return any(each.get("restartCount") for each in statuses if each["name"] in containers)
+@dataclass(frozen=True)
+class NodeDevices:
+    """The devices that a node's exporter reports."""
+
+    models: Mapping[str, int] = field(default_factory=dict)  # number by model, a slice's with its profile
+    complete: bool = False  # none is left out, such as free ones by relabeling
+
+    @classmethod
+    def of(cls, counted: Mapping[tuple[str, str], int]) -> "NodeDevices":
+        """`counted`: devices by model and index; NVIDIA counts from 0, so a gap is a GPU left out."""
+        models = Counter[str]()
+        for (model, _), number in counted.items():
+            models[model] += number
+        indexes = {index for _, index in counted}
+        has_all = indexes == {str(number) for number in range(len(indexes))}
+        one_each = all(number == 1 for (model, _), number in counted.items() if SLICE not in model)
+        return cls(models, has_all and one_each)
+
+    def model(self, resource: str, total: int) -> str:
+        """Return the model of what the node offers as `resource`, `total` times; "" if unknown."""
+        found = PROFILE.fullmatch(resource)
+        wanted = _spelled(found[1]) if found else ""
+        slices = {model: number for model, number in self.models.items() if SLICE in model}
+        fits = {model: number for model, number in self.models.items() if _profile(model) == wanted}
+        if not found and slices and (not fits or sum(fits.values()) != total == sum(slices.values())):
+            fits = slices  # MIG strategy "single": slices are requested like whole GPUs
+        if not fits:
+            return ""
+        model, number = max(fits, key=lambda each: fits[each]), sum(fits.values())
+        # Exporters needn't have the slices that are free.
+        countable = self.complete if SLICE not in model else resource.endswith("shared")
+        is_multiple = total > number and total % number == 0
+        return f"{model} shared 1/{total // number}" if countable and is_multiple else model
 
 
-def _started(status: Manifest, containers: set[str]) -> datetime | None:
-    mine = [each for each in status.get("containerStatuses") or [] if each["name"] in containers]
-    since = [parse_time(each.get("state", {}).get("running", {}).get("startedAt")) for each in mine]
-    known = [each for each in since if each]
-    return max(known) if known and len(known) == len(containers) else None
+def _profile(model: str) -> str:
+    return _spelled(model.partition(SLICE)[2])
+
+
+def _spelled(profile: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", profile.lower())
+
+
+def is_shared(model: str) -> bool:
+    return bool(SHARE.search(model))
+
+
+def with_share(model: str, offered: str) -> str:
+    """Return a device's model as a share of it, if the node offers shares."""
+    found = SHARE.search(offered)
+    return model + found[0] if found else model
+
+
+def is_whole(model: str) -> bool:
+    return SLICE not in model and not is_shared(model)

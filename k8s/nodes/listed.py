@@ -49,14 +49,10 @@ async def list_devices(cluster: KubernetesClient) -> Devices:
     return await asyncio.to_thread(read_devices, classes, slices, claims or ())
 
 
-async def list_pods(cluster: KubernetesClient, devices: Devices) -> Manifests:
+async def list_gpu_pods(cluster: KubernetesClient, devices: Devices) -> tuple[GpuPod, ...]:
     """Return the unfinished pods that have to do with GPUs."""
     found = await cluster.list("Pod", "", fields=UNFINISHED_PODS, only=concerns_gpus)
-    return with_claims(found, devices)
-
-
-async def list_gpu_pods(cluster: KubernetesClient, devices: Devices) -> tuple[GpuPod, ...]:
-    return tuple(filter(None, map(read_gpu_pod, await list_pods(cluster, devices))))
+    return tuple(filter(None, map(read_gpu_pod, with_claims(found, devices))))
 
 
 async def _list_if_possible(kind: str, cluster: KubernetesClient) -> Manifests | None:

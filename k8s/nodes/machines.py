@@ -3,14 +3,14 @@ a machine of a scaled pool, has too little of. Pure.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from k8s.katib.pod_shape import PodShape
 from k8s.katib.trial_pod import placement, requests
 from k8s.objects import Manifest
-from k8s.quantities import amount
+from k8s.quantities import amount, any_amount
 
 # Set by Kubernetes, clouds, autoscalers, and plugins while a node is away, new, or leaving.
 PASSING_TAINTS = re.compile(
@@ -47,17 +47,10 @@ def read_machine(node: Manifest) -> Machine:
     sizes = {**status.get("allocatable", {}), **devices}
     return Machine(
         name=f"node {node['metadata']['name']}",
-        resources={name: _amount(str(size)) for name, size in sizes.items()},
+        resources={name: any_amount(str(size)) for name, size in sizes.items()},
         labels=node["metadata"].get("labels") or {},
         taints=tuple(node.get("spec", {}).get("taints") or ()),
     )
-
-
-def _amount(size: str) -> Amount:
-    try:
-        return amount(size)
-    except ValueError:  # in a notation that isn't read here, such as 1e3
-        return UNLIMITED
 
 
 def lacking(shape: PodShape, gpus: int, machine: Machine) -> list[str]:
@@ -74,16 +67,18 @@ def unmatched(pod: Manifest, labels: Mapping[str, str]) -> list[str]:
     """Return the labels that the pod's spec requires of its node and these are not, as text."""
     selected = pod.get("nodeSelector") or {}
     wrong = [f"{key}={value}" for key, value in selected.items() if labels.get(key) != value]
+    rules = [rule for term in _terms(pod) or () for rule in term.get("matchExpressions") or ()]
     return wrong + [
-        f"{key} in ({', '.join(values)})" for key, values in _choices(pod) if labels.get(key) not in values
+        f"{rule['key']} {rule['operator'].lower()} ({', '.join(rule.get('values') or ())})"
+        for rule in rules  # of one term, as trials have it
+        if not _matches_rule(rule, labels)
     ]
 
 
-def _choices(pod: Manifest) -> Iterator[tuple[str, list[str]]]:
-    required = pod.get("affinity", {}).get("nodeAffinity", {}).get(REQUIRED, {})
-    for term in required.get("nodeSelectorTerms", ()):  # trials have one
-        for each in term.get("matchExpressions", ()):
-            yield each["key"], each["values"]
+def _terms(pod: Manifest) -> list[Manifest] | None:
+    """Return the terms of which a node must match one; None if the pod's spec requires none."""
+    required = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
+    return (required.get("nodeSelectorTerms") or []) if required else None
 
 
 def untolerated(pod: Manifest, taints: tuple[Manifest, ...]) -> list[Manifest]:
@@ -135,8 +130,7 @@ def can_run(pod: Manifest, labels: Labels, taints: tuple[Manifest, ...], resourc
         return False
     if any(taint["key"] != resource for taint in untolerated(pod, taints)):
         return False
-    required = ((pod.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
-    terms = required.get("nodeSelectorTerms") or () if required else None
+    terms = _terms(pod)
     return terms is None or any(_matches(term, labels) for term in terms)
 
 

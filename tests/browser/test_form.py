@@ -6,7 +6,7 @@ import contextlib
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from handlers.channel_setup import NOT_LOADED
+from handlers.settings import NOT_LOADED
 from local.world import NAMESPACE
 from tests.browser.conftest import Opened
 from tests.browser.test_page import messages, tab_to

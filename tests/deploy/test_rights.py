@@ -7,6 +7,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -138,14 +139,10 @@ async def leaves(simulation: Guarded) -> None:
     async with simulation.started():
         while not ((await simulation.record()).durable_phase or Phase.RECEIVED).final:  # posted and stored
             await simulation.round()
-        later = NOW + timedelta(days=2)
-        here = {
-            "cluster": simulation.clients.cluster,
-            "store": simulation.store,
-            "namespace": "sweeps",
-            "namespaces": lambda: (simulation.last.plan.experiment_ref.namespace,),
-        }
-        await SweepGc(**here, days=1, now=lambda: later).run()
+        clients = copy(simulation.clients)
+        clients.settings = clients.settings.model_copy(update={"sweep_days": 1})
+        clients.now = lambda: NOW + timedelta(days=2)
+        await SweepGc(clients).run()
         await simulation.settle()
         assert {kind for kind, _, _ in simulation.objects()} == {"ConfigMap"}, "but for the name"
 

@@ -152,7 +152,7 @@ async def test_command_of_an_admin_that_slack_delivers_twice_is_one_request(here
 async def test_bill_has_a_file(here: Place) -> None:
     day = NOW.replace(hour=0)
     for hour in lazy(day, NOW):
-        await HourlyStore(here.redis).save(hour.uses, hour.capacity)
+        await HourlyStore(here.redis).save(hour.columns.rows(), hour.capacity)
     assert (await here.types("bill")).startswith("Calculating the bill…")
     await here.job.run(ITEM.key)
     assert here.slack.replies[0][1].startswith(
@@ -166,7 +166,7 @@ async def test_bill_of_several_clusters_has_each_and_the_sum(here: Place) -> Non
     here.job.clients.config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
     for name in ("main", "west"):
         for hour in lazy(NOW - timedelta(hours=2 if name == "west" else 12), NOW):
-            await HourlyStore(here.redis, name).save(hour.uses, hour.capacity)
+            await HourlyStore(here.redis, name).save(hour.columns.rows(), hour.capacity)
     await here.types("bill")
     await here.job.run(ITEM.key)
     text = here.slack.replies[0][1]
@@ -179,7 +179,7 @@ async def test_bill_has_the_hours_of_a_cluster_that_was_removed_this_month(here:
     for name, hours in (("main", 12), ("west", 2), ("east", 24 * 25)):
         begin = NOW - timedelta(hours=hours)
         for hour in lazy(begin, begin + timedelta(hours=2)):
-            await HourlyStore(here.redis, name).save(hour.uses, hour.capacity)
+            await HourlyStore(here.redis, name).save(hour.columns.rows(), hour.capacity)
     await here.types("bill")
     await here.job.run(ITEM.key)
     text = here.slack.replies[0][1]
@@ -204,7 +204,7 @@ async def test_pods_and_nodes_of_several_clusters_are_measured_for_each_answer(h
 
 async def test_bill_file_that_waits_repeats_no_message(here: Place) -> None:
     for hour in lazy(NOW - timedelta(hours=2), NOW):
-        await HourlyStore(here.redis).save(hour.uses, hour.capacity)
+        await HourlyStore(here.redis).save(hour.columns.rows(), hour.capacity)
     await here.types("bill")
     here.slack.busy = 2
     for _ in range(2):

@@ -113,7 +113,7 @@ async def store_everything(redis: Redis, clients: Any) -> None:
     await store.add_request(str(REQUESTS), dump_setup(request), queue=queue)
     await save_latest(redis, "C1", LatestDigest(day=NOW.date(), headline="8 GPUs", link="https://x"))
     measured = hour(NOW, use(NOW, "pod-1", 2, 1, sweep=ENDED))
-    await HourlyStore(redis).save(measured.uses, measured.capacity)
+    await HourlyStore(redis).save(measured.columns.rows(), measured.capacity)
 
 
 def _snooze() -> Snooze:

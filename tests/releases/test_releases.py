@@ -152,7 +152,7 @@ async def test_other_state_is_read(release, redis):
     assert (await latest_digest(redis, "C1")).headline == "8 GPUs"
     assert (await Drafts(redis).last(OWNER)).options["branch"] == "main"
     [hour] = await HourlyStore(redis).between(NOW, NOW + timedelta(hours=1))
-    assert hour.uses[0].sweep == ENDED
+    assert hour.columns.sweep[0] == ENDED
     reader = SetupReader(redis, Queue(redis), LivePolicy(CONFIG))
     await reader.refresh()
     assert (reader.loaded, await redis.exists(SETUP_KEY)) == (True, 1)

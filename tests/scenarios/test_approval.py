@@ -11,7 +11,7 @@ from bot.core.events import Event
 from bot.core.record import Phase
 from bot.core.request import Requester
 from bot.core.work_item import WorkItem
-from bot.platform.config.budgets import Budgets
+from bot.platform.config.limits import Budgets
 from bot.platform.config.personal import Personal
 from bot.platform.config.teams import Price, Team
 from bot.platform.storage.work_queue import Lease

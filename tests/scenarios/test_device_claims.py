@@ -12,7 +12,7 @@ from bot.measure.sources.dcgm_source import Sampler
 from bot.platform.config.policy import parse_config
 from bot.watch.home.gpu_query_job import free_and_total
 from k8s.nodes.devices import with_devices
-from k8s.nodes.listed import list_devices, list_pods, list_unclaimed_nodes
+from k8s.nodes.listed import list_devices, list_gpu_pods, list_unclaimed_nodes
 from local.kubernetes.controllers.resource_claims import ResourceClaims
 from local.world import NAMESPACE, world
 from tests.bot.factories import NOW
@@ -58,7 +58,7 @@ class Claiming(Machines):
 async def counted(cluster):
     devices = await list_devices(cluster)
     nodes = with_devices(await cluster.list("Node", ""), devices)
-    return free_and_total(nodes, await list_pods(cluster, devices))
+    return free_and_total(nodes, await list_gpu_pods(cluster, devices))
 
 
 async def test_trials_claim_gpus_that_count_as_allocated_until_they_end(redis):

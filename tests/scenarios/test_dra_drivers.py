@@ -7,8 +7,8 @@ import pytest
 
 from bot.watch.home.gpu_query_job import free_and_total
 from k8s.nodes.devices import with_devices
-from k8s.nodes.gpus import gpu_sizes, node_sizes
-from k8s.nodes.listed import list_devices, list_machines, list_pods
+from k8s.nodes.gpus import node_sizes
+from k8s.nodes.listed import list_devices, list_gpu_pods, list_machines
 from k8s.objects import CLASS_PREFIX
 from local import cluster_fixtures
 from local.kubernetes import scheduler
@@ -55,9 +55,9 @@ async def seen(store):
     """What is free, all, and what each pod has, by resource."""
     there = DirectCluster(store)
     devices = await list_devices(there)
-    pods = await list_pods(there, devices)
+    pods = await list_gpu_pods(there, devices)
     nodes = with_devices(await there.list("Node", ""), devices)
-    holders = {pod["metadata"]["name"]: sizes for pod in pods if (sizes := gpu_sizes(pod))}
+    holders = {pod.name: pod.sizes for pod in pods if pod.sizes}
     return (*free_and_total(nodes, pods), holders)
 
 

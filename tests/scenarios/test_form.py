@@ -58,7 +58,17 @@ async def test_form_fills_previews_and_launches_the_previewed_commit_once(ada, r
     await ada.runs()
     assert "`main` @ `89ab89ab`" in ada.shows()  # the next form starts with the branch, not the commit
     await redis.flushall()
-    await slack.submit("ada")
+    await slack.press("ada", "sweep_again")
+    assert "This form has expired" in ada.shows()
+
+
+async def test_launch_of_an_expired_form_says_so(ada, redis):
+    await ada.slack.command("ada", "sweeps", "/sweep", "branch=main")
+    await ada.choose("sweep_space", "lr")
+    await ada.slack.submit("ada")
+    await ada.runs()
+    await redis.flushall()
+    await ada.slack.submit("ada")
     assert "This form has expired" in ada.shows()
 
 

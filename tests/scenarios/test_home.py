@@ -28,7 +28,8 @@ async def test_home_shows_starts_and_cancels_a_sweep(ada, wait_until):
     assert "No sweeps yet." in text(home)
     await slack.press("ada", "home_new")
     assert ada.modal()["title"]["text"] == "New sweep"
-    assert "Updates go to your direct messages." in str(ada.modal()["blocks"])
+    where = "Updates go to your direct messages. To choose a channel, run `/sweep` there."
+    assert where in str(ada.modal()["blocks"])
     await slack.dismiss("ada")
     await slack.command("ada", "sweeps", "/sweep", "branch=main space=lr")
     [sweep] = await ada.context.store.active()

@@ -6,7 +6,7 @@ import pytest
 
 from bot.core.record import Phase
 from bot.platform.storage.sweep_configmap import RETIRED
-from bot.sweep.reports import history_job
+from bot.sweep.reports import past_sweeps
 from bot.sweep.results.store import ResultsStore
 from tests.scenarios.slack_session import open_session
 from tests.scenarios.sweep_in_memory import SWEEP
@@ -50,7 +50,7 @@ async def test_history_of_a_space_is_read_from_all_its_ended_sweeps(redis):
         assert "Usage: `/sweep history space=lr`" in answer
         answer, _ = await instance.types("history lr")
         assert answer.startswith("Looking up `lr`")
-        await history_job.answer_commands(
+        await past_sweeps.answer_history(
             "lr", replace(instance.simulation.clients, cluster=instance.simulation.cluster)
         )
         [message] = [

@@ -7,7 +7,7 @@ import pytest
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.measure.gpus.pod_owners import by_labels
-from k8s.nodes.gpus import read_holder
+from k8s.nodes.gpu_pods import read_gpu_pod
 from k8s.objects import GPU
 from k8s.pods import is_trial_pod
 from k8s.trial_kinds import pod_index
@@ -116,8 +116,8 @@ async def uses_of(redis, kind):
     """Return the allocated GPUs of a running trial with three workers, by its pods, without measurements."""
     async with FailingTrials(redis, third_fails, **NODES, **kind).started() as world:
         await world.rounds()
-        held = filter(None, map(read_holder, workers_in(world)))
-        return [(one, by_labels(one.labels)) for one in sorted(held, key=lambda one: one.pod)]
+        held = filter(None, map(read_gpu_pod, workers_in(world)))
+        return [(one, by_labels(one.labels)) for one in sorted(held, key=lambda one: one.name)]
 
 
 @EACH_KIND
@@ -131,7 +131,7 @@ async def test_idle_warning_counts_the_gpus_of_all_workers(redis, kind):
         pods = []
         for number, (one, owner) in enumerate(used):
             use = worker if number == 2 else QUIET
-            facts = {"pod": one.pod, "sweep": owner.sweep, "trial": owner.trial, "allocated": one.gpus}
+            facts = {"pod": one.name, "sweep": owner.sweep, "trial": owner.trial, "allocated": one.gpus}
             pods.append(a_pod(*[use] * one.gpus if use else (), **facts))
         monitor = SimulatedMonitor(redis, *pods)
         await monitor.sweep()

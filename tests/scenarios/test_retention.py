@@ -1,29 +1,31 @@
 """Ended sweeps and Katib's objects are deleted once expired; no others are."""
 
+from copy import copy
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from bot.core.record import Phase
+from bot.measure.gpus.hourly_store import HourlyStore
+from bot.platform.clusters.connections import Clusters
+from bot.platform.config.clusters import TrialCluster
 from bot.platform.storage import sweep_configmap
+from bot.platform.storage.free_capacity import CapacityStore
 from bot.sweep.sweeps.retention import GC_INTERVAL, SweepGc
 from k8s.api.errors import ApiError
 from k8s.katib.spec import REQUEST_ID
 from k8s.objects import SWEEP_LABEL
-from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.bot.factories import CONFIG, NOW, PLAN, SETTINGS, a_sweep
 from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep
 
 
-async def visit(simulation, days, **elsewhere):
+async def visit(simulation, days):
     """So many days from now, where sweeps stay for thirty."""
-    here = elsewhere | {
-        "cluster": simulation.cluster,
-        "store": simulation.store,
-        "namespace": "sweeps",
-        "namespaces": lambda: ("sweeps",),
-    }
-    assert await SweepGc(**here, days=30, now=lambda: NOW + timedelta(days=days)).run() == GC_INTERVAL
+    clients = copy(simulation.clients)
+    clients.settings = SETTINGS.model_copy(update={"sweep_days": 30})
+    clients.now = lambda: NOW + timedelta(days=days)
+    assert await SweepGc(clients).run() == GC_INTERVAL
     await simulation.settle()
     return {kind for kind, _, _ in simulation.objects()}
 
@@ -97,13 +99,11 @@ class Sick:
 async def test_cluster_that_fails_keeps_no_other_sweep(simulation, caplog):
     elsewhere = a_sweep(Phase.SUCCEEDED, id="lr-able-ant", cluster="west", plan=PLAN)
     simulation.kubernetes.create(sweep_configmap.config_map(elsewhere))
-    there = {"west": Sick()}
-    await visit(
-        simulation,
-        31,
-        elsewhere=lambda: [(there["west"], "sweeps")],
-        trials_of=lambda cluster: there.get(cluster, simulation.cluster),
-    )
+    clients = simulation.clients
+    clients.clusters = Clusters(lambda _: Sick())
+    clients.usage, clients.capacity = HourlyStore(simulation.redis), CapacityStore(simulation.redis)
+    clients.config = replace(CONFIG, clusters=(TrialCluster(name="west", kubeconfig="/west"),))
+    await visit(simulation, 31)
     assert records(simulation) == {"sweep-lr-able-ant"}
     assert "kept the suggestions in sweeps: etcdserver: request timed out" in caplog.text
 

@@ -10,14 +10,14 @@ from slack_sdk.errors import SlackApiError
 from bot.core.commands import Action, Command
 from bot.core.record import Phase
 from bot.core.request import Notify
-from bot.measure.gpus.models import ITEM, Xid
+from bot.measure.gpus.models import ITEM
 from bot.platform.config.personal import Personal
 from bot.platform.config.teams import Team
 from bot.platform.slack.client import SlackBusyError
 from bot.watch.idle.alerts import Snooze
 from bot.watch.idle.store import AlertStore, SnoozeStore
 from k8s.api.errors import ApiError
-from k8s.nodes.dcgm import Load
+from k8s.nodes.dcgm import Load, Xid
 from tests.bot.factories import ADMIN, NOW, OWNER, PLAN, STRANGER, a_sweep
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.moments import sample

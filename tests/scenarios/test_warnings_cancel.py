@@ -7,7 +7,7 @@ import pytest
 from bot.core.commands import Action
 from bot.measure.gpus.models import ITEM
 from bot.watch.idle.alert_commands import GONE, UNSEEN
-from tests.bot.factories import OWNER
+from tests.bot.factories import OWNER, STRANGER
 from tests.bot.watch.idle.test_detector import BUSY, QUIET, a_pod
 from tests.scenarios.moments import sample
 from tests.scenarios.simulated_monitor import SimulatedMonitor
@@ -117,6 +117,18 @@ async def test_trial_that_is_not_measured_any_more_is_not_stopped(redis):
     assert await stops(await idle_for(redis, 120, stop=60, gpus=(QUIET, (None, None, None)))) == ["w"]
     await redis.flushall()
     assert await stops(await idle_for(redis, 120, stop=60, gpus=())) == []
+
+
+async def test_reply_that_fails_delays_no_stop_and_is_sent_later(redis):
+    simulation = await idle_for(redis, 50, stop=60, gpus=(QUIET, QUIET))
+    await simulation.click(Action.KEEP, user=STRANGER, alert="idle/sweeps/lr-brave-otter-w", hours=4)
+    simulation.slack.errors = {STRANGER: TimeoutError()}
+    with pytest.raises(TimeoutError):
+        await simulation.run(70)
+    assert await stops(simulation) == ["w", "x"]
+    simulation.slack.errors = {}
+    await simulation.run(80)
+    assert [user for user, _ in simulation.slack.ephemeral_messages] == [STRANGER]
 
 
 async def test_time_to_stop_counts_from_the_warning_that_says_it(redis):

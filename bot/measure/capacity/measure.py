@@ -101,7 +101,7 @@ class CapacityMeasurer:
         waiting = sorted((one.since, one.sweep, one) for one in requests if one.since)
         on_nodes = measured(nodes, pods, started) if nodes is not None else None
         reserved = [pod for pod in pods if is_placeholder(pod.name)]
-        running = {pod.labels.get(SWEEP_LABEL, "") for pod in pods if pod.holder}
+        running = {pod.labels.get(SWEEP_LABEL, "") for pod in pods if pod.gpus}
         # A sweep with a running trial starts fewer by itself while others of its trials wait.
         yielding = {one.sweep for one in requests} & running
 

@@ -83,7 +83,7 @@ def free_nodes(nodes: Iterable[OpenNode], pods: Iterable[GpuPod]) -> Iterator[No
     """Return the nodes with GPUs. The GPUs of pods with a node are allocated; waiting pods have none."""
     used: dict[tuple[str, str], int] = {}
     for pod in pods:
-        for resource, gpus in pod.sizes.items() if pod.holder else ():
+        for resource, gpus in pod.sizes.items() if pod.gpus else ():
             used[pod.node, resource] = used.get((pod.node, resource), 0) + gpus
     for node in nodes:
         sizes = {each: size // 1000 for each, size in node.sizes.items() if GPU_RESOURCE.fullmatch(each)}
@@ -155,7 +155,7 @@ def capacity_on_nodes(
     slots = sum(
         (node.free.get(request.resource, 0) + held.get(node.open.name, 0)) // request.gpus for node in places
     )
-    mine = {pod.node for pod in nodes.pods if pod.holder and pod.labels.get(SWEEP_LABEL) == request.sweep}
+    mine = {pod.node for pod in nodes.pods if pod.gpus and pod.labels.get(SWEEP_LABEL) == request.sweep}
     old = [each for each in nodes.waiting if each.pod.created and now - each.pod.created >= WAIT_THRESHOLD]
     own = [each for each in old if each.pod.labels.get(SWEEP_LABEL) == request.sweep]
     others = [

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from bot.measure.gpus.command import MAX_ANSWER, ParsedCommand
 from bot.measure.gpus.models import HOUR, MAX_UNMEASURED
-from bot.measure.gpus.sums import ELASTIC, RESERVED, Sums, Totals, UsageSum, grouped, ordered
+from bot.measure.gpus.sums import ELASTIC, RESERVED, Sums, Totals, UsageSum, grouped, ordered, summed
 from bot.platform.config.teams import Price
 from bot.platform.slack.mrkdwn import code, mention, quoted
 from bot.text.number_format import as_csv, hours, money, percent
@@ -67,7 +67,7 @@ def bill(
     ):
         if not (parsed.team and title == "By team"):
             lines += _part(title, grouped(uses, prices, key), named, currency)
-    sums = _all(uses, prices)
+    sums = summed(uses, prices)
     total = _line(f"*{begin:%B %Y}{team}*", sums, currency).removeprefix("• ")
     expected = round((min(end, now) - begin) / HOUR)  # of a month with uses, so it has begun
     share = percent(min(totals.coverage, expected), expected)
@@ -81,7 +81,7 @@ def by_cluster(
     parsed: ParsedCommand, totals: Mapping[str, Totals], prices: tuple[Price, ...], currency: str
 ) -> str:
     """Return a part with one line per cluster that has GPU-hours. `totals`: by cluster."""
-    sums = {name: _all(uses, prices) for name, each in totals.items() if (uses := _uses(parsed, each))}
+    sums = {name: summed(uses, prices) for name, each in totals.items() if (uses := _uses(parsed, each))}
     return "\n".join(_part("By cluster", ordered(sums), code, currency))
 
 
@@ -104,10 +104,6 @@ def _line(name: str, sums: Sums, currency: str) -> str:
     unknown = f", {hours(sums.unknown)} unknown" if sums.unknown > MAX_UNMEASURED * sums.allocated else ""
     used = f", {hours(sums.used)} used ({percent(sums.used, sums.measured)})" if sums.measured else ""
     return f"• {name}: {hours(sums.allocated)} GPU-h allocated{used}{unknown}{cost}"
-
-
-def _all(uses: Collection[UsageSum], prices: tuple[Price, ...]) -> Sums:
-    return grouped(uses, prices, lambda _: "")[""]
 
 
 def _uses(parsed: ParsedCommand, totals: Totals) -> tuple[UsageSum, ...]:

@@ -182,7 +182,7 @@ def _free(known: Snapshot, _: str) -> Iterator[str]:
         block = f", largest block {largest.free} on {code(largest.node)}" if left else ""
         total = sum(node.allocatable for node in nodes)
         yield f"• {quoted(model) or 'unknown model'}: {left} of {total} free{block}"
-    yield from _unhealthy(known.nodes)
+    yield from unhealthy(known.nodes)
     if known.reserved:
         yield known.reserved
 
@@ -202,7 +202,8 @@ def _by_cluster(*clusters: ClusterGpus) -> Iterator[str]:
         yield f"• {code(each.cluster)}: {each.failure or f'{each.free} of {each.total} free'}"
 
 
-def _unhealthy(nodes: Iterable[NodeUse]) -> Iterator[str]:
+def unhealthy(nodes: Iterable[NodeUse]) -> Iterator[str]:
+    """Yield lines about GPUs that no pod can get."""
     lost = [f"{node.unavailable} on {code(node.node)}" for node in nodes if node.unavailable]
     shut = list(dict.fromkeys(code(node.node) for node in nodes if node.cordoned or not node.ready))
     if lost:

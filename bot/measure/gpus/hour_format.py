@@ -6,8 +6,7 @@ minutes. Decoding still takes milliseconds per hour, so call it in a thread. Pur
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -21,7 +20,7 @@ from bot.measure.gpus.sums import ELASTIC, RESERVED, Totals, UsageSum
 from bot.platform.config.elastic import ElasticDeployment, is_elastic
 from k8s.nodes.gpu_pods import is_placeholder
 
-VERSION = 2  # version 1 has no field `version`, and every pod as a JSON object in `uses`
+VERSION = 2
 DECIMALS = {"cpu_mean": 3, "ram_peak": -6}  # more digits are noise that doesn't compress
 GPU_HOUR_DECIMALS = 5  # 40 ms
 STORED = HourUse._fields[1:-2]  # the key has the hour and the cluster; `prices` has the price
@@ -74,10 +73,8 @@ def _purpose(elastic: Collection[ElasticDeployment], namespace: str, pod: str) -
 
 
 def decode(stored: Stored, cluster: str = HOME_CLUSTER) -> Hour:
-    """Return an hour with every pod; needs the fields version, capacity, and pods, or uses of version 1."""
+    """Return an hour with every pod; needs the fields capacity and pods."""
     capacity = CAPACITY.validate_json(stored[b"capacity"])
-    if b"version" not in stored:
-        return Hour.of(_first_version(stored[b"uses"], capacity.hour, cluster), capacity)
     columns: Any = [_values(each) for each in _unpacked(stored[b"pods"])] or [() for _ in STORED]
     number = len(columns[0])
     known, prices = dict(zip(STORED, columns, strict=True)), read_prices(stored.get(b"prices"))
@@ -87,29 +84,21 @@ def decode(stored: Stored, cluster: str = HOME_CLUSTER) -> Hour:
 
 
 def add_sums(totals: Totals, stored: Stored) -> None:
-    """Add an hour to `totals`; needs the fields capacity and sums, or uses of version 1."""
-    if b"sums" in stored:
-        prices = read_prices(stored.get(b"prices"))
-        columns = [_values(each) for each in _unpacked(stored[b"sums"])]
-        kinds = zip(columns[TEAM], columns[MODEL], strict=True) if columns else ()
-        keys = zip(*columns[:KEYS], map(prices.get, kinds), strict=True)
-        totals.add(zip(keys, zip(*columns[KEYS:], strict=True), strict=True))
-    else:
-        totals.add_pods(decode(stored).columns)
+    """Add an hour to `totals`; needs the fields capacity and sums."""
+    prices = read_prices(stored.get(b"prices"))
+    columns = [_values(each) for each in _unpacked(stored[b"sums"])]
+    kinds = zip(columns[TEAM], columns[MODEL], strict=True) if columns else ()
+    keys = zip(*columns[:KEYS], map(prices.get, kinds), strict=True)
+    totals.add(zip(keys, zip(*columns[KEYS:], strict=True), strict=True))
     totals.coverage += CAPACITY.validate_json(stored[b"capacity"]).coverage
 
 
 def raise_peaks(peaks: dict[str, float], stored: Stored) -> None:
-    """Raise the peaks of the groups in `peaks` to those of an hour; needs ram, or capacity and uses."""
-    found = _unpacked(stored[b"ram"]) if b"ram" in stored else ram_peaks(decode(stored).columns)
+    """Raise the peaks of the groups in `peaks` to those of an hour; needs the field ram."""
+    found = _unpacked(stored[b"ram"])
     for group in peaks.keys() & found.keys():
         if found[group] > peaks[group]:
             peaks[group] = found[group]
-
-
-def _first_version(text: bytes, hour: datetime, cluster: str) -> Iterator[HourUse]:
-    rows: list[dict[str, Any]] = _unpacked(text)
-    return (HourUse(**{**row, "hour": hour, "cluster": cluster}) for row in rows)
 
 
 def _columns(names: Sequence[str], columns: Sequence[Sequence[Any]]) -> list[Any]:

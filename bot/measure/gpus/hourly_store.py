@@ -115,11 +115,6 @@ class HourlyStore:
             await self._read(start, end, ("ram",), lambda stored: raise_peaks(peaks, stored))
         return peaks
 
-    async def missing(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
-        """Return hours that aren't stored, the latest first."""
-        found = await self.capacities(start, end)
-        return tuple(hour for hour, known in found.items() if known is None)[::-1]
-
     async def incomplete(self, start: datetime, end: datetime) -> tuple[datetime, ...]:
         """Return hours that aren't stored or not fully measured, the latest first."""
         found = await self.capacities(start, end)
@@ -145,8 +140,7 @@ class HourlyStore:
             await asyncio.to_thread(_each, use, stored)
 
     async def _fields(self, hours: list[datetime], names: tuple[str, ...]) -> list[Stored]:
-        """Return the named fields of the stored hours; of version 1, `uses`. Newer versions are left out."""
-        names = (*names, "uses")
+        """Return the named fields of the stored hours, without those in another version's format."""
         async with self._redis.pipeline(transaction=False) as steps:
             for hour in hours:
                 steps.hmget(self._key(hour), names)
@@ -154,7 +148,7 @@ class HourlyStore:
         found = (
             {n.encode(): v for n, v in zip(names, each, strict=True) if v is not None} for each in answers
         )
-        return [stored for stored in found if stored and int(stored.get(b"version", 1)) <= VERSION]
+        return [stored for stored in found if stored.get(b"version") == b"%d" % VERSION]
 
     def _key(self, hour: datetime) -> str:
         return f"{self._prefix}{hour.astimezone(UTC):%Y-%m-%dT%H}"

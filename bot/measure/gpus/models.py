@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from bot.core.plan import HOME_CLUSTER
 from bot.core.work_item import ItemKind, WorkItem
 from k8s.api.errors import SweepbotError
-from k8s.nodes.dcgm import NO_LOAD, Load
+from k8s.nodes.dcgm import NO_LOAD, Load, Xid
 
 ITEM = WorkItem(ItemKind.IDLE_GPUS, "gpus")
 
@@ -111,18 +111,6 @@ class NodeUse:
     def unavailable(self) -> int:
         """Return GPUs that the device plugin withdrew: an admin must check the node."""
         return max(self.physical - self.allocatable, 0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Xid:
-    """A GPU's last error since its exporter started; a repeated error isn't visible."""
-
-    device: str
-    model: str = ""
-    node: str
-    namespace: str = ""  # of the pod that the GPU is allocated to
-    pod: str = ""
-    code: int  # 0: none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,14 +268,6 @@ class HourCapacity:
 class Hour:
     columns: UseColumns
     capacity: HourCapacity
-
-    @classmethod
-    def of(cls, uses: Iterable[HourUse], capacity: HourCapacity) -> "Hour":
-        return cls(columns=UseColumns.of(uses), capacity=capacity)
-
-    @property
-    def uses(self) -> tuple[HourUse, ...]:
-        return tuple(self.columns.rows())
 
 
 class Source(Protocol):

@@ -162,6 +162,10 @@ def grouped(uses: Collection[UseT], prices: tuple[Price, ...], key: Callable[[Us
     return ordered(groups)
 
 
+def summed(uses: Collection[UseT], prices: tuple[Price, ...]) -> Sums:
+    return grouped(uses, prices, lambda _: "").get("", Sums())
+
+
 def ordered(groups: Mapping[str, Sums]) -> dict[str, Sums]:
     """Return the groups, the most allocated first, and those with equally much by their names."""
     return dict(sorted(groups.items(), key=lambda each: (-each[1].allocated, each[0])))

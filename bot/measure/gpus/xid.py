@@ -6,9 +6,9 @@ The gauge holds the last error until the exporter restarts, so only a change is 
 from collections.abc import Iterable, Mapping
 
 from bot.core.plan import HOME_CLUSTER
-from bot.measure.gpus.models import Xid
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, plain
+from k8s.nodes.dcgm import Xid
 
 MAX_CODES = 15
 PROGRAM = "Usually caused by the program."

@@ -25,7 +25,6 @@ from bot.measure.gpus.models import (
     NoGpuDataError,
     PodUse,
     Snapshot,
-    Xid,
 )
 from bot.measure.gpus.pod_owners import Ownership, OwnerStore, PodKey, by_labels
 from bot.measure.sources import sampling
@@ -35,11 +34,10 @@ from k8s.api.errors import ApiError, UnreachableError
 from k8s.api.outage import Outage
 from k8s.api.watch import watch_forever
 from k8s.nodes import dcgm, gpus
-from k8s.nodes.dcgm import LastError, Reading
+from k8s.nodes.dcgm import Reading, Xid
 from k8s.nodes.devices import Devices, with_claims, with_devices
-from k8s.nodes.gpu_kinds import NodeDevices, with_share
 from k8s.nodes.gpu_pods import UNFINISHED_PODS, GpuPod, GpuPods, read_gpu_pod
-from k8s.nodes.gpus import Holder
+from k8s.nodes.gpus import NodeDevices, with_share
 from k8s.nodes.listed import list_devices
 from k8s.objects import Manifest
 
@@ -179,13 +177,13 @@ class Sampler:
             self._answered.set()
             self._watched = GpuPods()
 
-    async def holders(self) -> dict[PodKey, Holder]:
+    async def holders(self) -> dict[PodKey, GpuPod]:
         """Return pods with GPUs; without cluster-wide permission, only those in the sweeps' namespaces."""
         return _holders(await self.pods(await list_devices(self._cluster)))
 
     async def sample(self, at: datetime, step: int) -> Sample:
         pods, claiming = await self._pods()
-        is_idle = not claiming and not any(pod.holder or pod.wanted for pod in pods)
+        is_idle = not claiming and not any(pod.gpus or pod.wanted for pod in pods)
         idle = self._idle
         if is_idle and idle and idle.at <= at < idle.at + IDLE_INTERVAL:  # before it: the clock was set back
             return replace(idle, at=at, step=step)
@@ -197,13 +195,13 @@ class Sampler:
     async def _read(self, pods: Collection[GpuPod], devices: Devices, at: datetime, step: int) -> Sample:
         listed, metrics = await asyncio.gather(self._allowed("Node"), self._allowed("PodMetrics"))
         nodes = with_devices(listed, devices)
-        holders, sizes = _holders(pods), {(pod.namespace, pod.name): pod.sizes for pod in pods}
+        holders = _holders(pods)
         readings, errors = await self._scrape([pod for pod in pods if pod.exports])
         labeled = {pod: by_labels(holder.labels) for pod, holder in holders.items()}
         owners = await self._owners.owners(at, holders, labeled)
         used = {(m["metadata"]["namespace"], m["metadata"]["name"]): gpus.read_usage(m) for m in metrics}
         created = [pod.created for pod in pods if pod.wanted]
-        known, offered = _nodes(nodes, {pod: sizes[pod] for pod in holders}, holders, readings)
+        known, offered = _nodes(nodes, holders, readings)
         return Sample(
             at=at,
             step=step,
@@ -215,7 +213,7 @@ class Sampler:
             wanted=sum(pod.wanted for pod in pods),
             waiting=len(created),
             longest=max([(at - since) / HOUR for since in created if since], default=0.0),
-            xids=tuple(Xid(node=node, **vars(error)) for node in errors for error in errors[node]),
+            xids=tuple(errors),
             nodes_unknown=not nodes,
         )
 
@@ -255,28 +253,27 @@ class Sampler:
             self._warn_once(f"{kind} in {namespace}" if namespace else kind, error)
             return []
 
-    async def _scrape(
-        self, exporters: list[GpuPod]
-    ) -> tuple[dict[str, list[Reading]], dict[str, list[LastError]]]:
-        """Return readings and errors by node. Parse one by one in a thread: they can be gigabytes."""
+    async def _scrape(self, exporters: list[GpuPod]) -> tuple[dict[str, list[Reading]], list[Xid]]:
+        """Return readings by node, and errors. Parse one by one in a thread: they can be gigabytes."""
         slots = asyncio.Semaphore(SCRAPE_CONCURRENCY)
 
-        async def scrape(pod: GpuPod) -> tuple[list[Reading], list[LastError]]:
+        async def scrape(pod: GpuPod) -> tuple[list[Reading], list[Xid]]:
             where = (pod.namespace, pod.name, dcgm.EXPORTER_PORT, dcgm.EXPORTER_PATH)
             try:
                 async with slots:
                     async with asyncio.timeout(SCRAPE_TIMEOUT):
                         text = await self._cluster.proxy(*where)
-                    return await asyncio.to_thread(lambda: (dcgm.read_exporter(text), dcgm.read_errors(text)))
+                    return await asyncio.to_thread(
+                        lambda: (dcgm.read_exporter(text), dcgm.read_errors(text, pod.node))
+                    )
             except (ApiError, UnreachableError, TimeoutError) as error:
                 self._warn_once(pod.name, error)
                 return [], []
 
-        readings: dict[str, list[Reading]] = defaultdict(list)
-        errors: dict[str, list[LastError]] = defaultdict(list)
+        readings, errors = defaultdict[str, list[Reading]](list), list[Xid]()
         for pod, (shares, last) in zip(exporters, await asyncio.gather(*map(scrape, exporters)), strict=True):
             readings[pod.node] += shares
-            errors[pod.node] += last
+            errors += last
         return readings, errors
 
     def _warn_once(self, what: str, error: Exception) -> None:
@@ -289,11 +286,11 @@ def _claimed(pods: Iterable[Manifest], devices: Devices) -> list[GpuPod]:
     return [*filter(None, map(read_gpu_pod, with_claims(pods, devices)))]
 
 
-def _holders(pods: Iterable[GpuPod]) -> dict[PodKey, Holder]:
-    return {(pod.namespace, pod.name): pod.holder for pod in pods if pod.holder}
+def _holders(pods: Iterable[GpuPod]) -> dict[PodKey, GpuPod]:
+    return {(pod.namespace, pod.name): pod for pod in pods if pod.gpus}
 
 
-def _use(holder: Holder, owner: Ownership, readings: Mapping[str, list[Reading]], offered: str) -> PodUse:
+def _use(holder: GpuPod, owner: Ownership, readings: Mapping[str, list[Reading]], offered: str) -> PodUse:
     mine = {  # two exporters can report one GPU; the highest is last
         reading.device: Gpu(
             device=reading.device,
@@ -302,11 +299,11 @@ def _use(holder: Holder, owner: Ownership, readings: Mapping[str, list[Reading]]
             load=reading.load,
         )
         for reading in sorted(readings.get(holder.node, ()), key=lambda each: each.share)
-        if (reading.namespace, reading.pod) == (holder.namespace, holder.pod)
+        if (reading.namespace, reading.pod) == (holder.namespace, holder.name)
     }
     return PodUse(
         namespace=holder.namespace,
-        pod=holder.pod,
+        pod=holder.name,
         node=holder.node,
         **vars(owner),
         started=holder.started,
@@ -317,7 +314,7 @@ def _use(holder: Holder, owner: Ownership, readings: Mapping[str, list[Reading]]
 
 
 def _pod_sample(
-    holder: Holder,
+    holder: GpuPod,
     owner: Ownership,
     readings: Mapping[str, list[Reading]],
     used: tuple[float, float] | None,
@@ -336,14 +333,13 @@ def _pod_sample(
 
 def _nodes(
     nodes: Iterable[Manifest],
-    sizes: Mapping[PodKey, Mapping[str, int]],
-    holders: Mapping[PodKey, Holder],
+    holders: Mapping[PodKey, GpuPod],
     readings: Mapping[str, list[Reading]],
 ) -> tuple[tuple[NodeUse, ...], dict[PodKey, str]]:
     """Return each node's GPUs by resource, and by pod the model of what it requests."""
     held, found, models = Counter[tuple[str, str]](), [], {}
-    for pod, holder in holders.items():
-        for resource, size in sizes[pod].items():
+    for holder in holders.values():
+        for resource, size in holder.sizes.items():
             held[holder.node, resource] += size
     for manifest in nodes:
         if (node := gpus.read_node(manifest)) is None:
@@ -356,6 +352,6 @@ def _nodes(
             one = vars(node) | {"physical": physical, "allocatable": allocatable}
             found.append(NodeUse(**one, model=model, allocated=allocated))
     offered = {
-        pod: models.get((holder.node, min(sizes[pod], default="")), "") for pod, holder in holders.items()
+        pod: models.get((holder.node, min(holder.sizes, default="")), "") for pod, holder in holders.items()
     }
     return tuple(found), offered

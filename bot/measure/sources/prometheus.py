@@ -17,6 +17,7 @@ from pydantic_core import from_json
 
 from bot.measure.gpus.models import NoGpuDataError
 from bot.measure.gpus.pod_owners import PodKey
+from k8s.nodes.dcgm import device_of, gpu_of, model_of
 
 T = TypeVar("T")
 
@@ -56,20 +57,15 @@ class Row:
 
     @property
     def gpu(self) -> str:
-        """Return the UUID, else host:index; empty if the series names no GPU."""
-        host = self.labels.get("Hostname") or self.labels.get("hostname", "")
-        index = self.labels.get("gpu", "")
-        return self.labels.get("UUID") or (f"{host}:{index}" if host or index else "")
+        return gpu_of(self.labels)
 
     @property
     def device(self) -> Device:
-        slices = (self.gpu, self.labels.get("GPU_I_ID", ""))
-        return *self.pod, "/".join(filter(None, slices)), self.model
+        return *self.pod, device_of(self.labels), self.model
 
     @property
     def model(self) -> str:
-        profile = self.labels.get("GPU_I_PROFILE", "")
-        return self.labels.get("modelName", "") + f" MIG {profile}" * bool(profile)
+        return model_of(self.labels)
 
     @property
     def host(self) -> str:
@@ -139,11 +135,12 @@ class Prometheus:
             "step": f"{(second - first).total_seconds():g}",
             "max_source_resolution": "0s",  # Thanos would take samples of 5 minutes for such a step
         }
-        return await asyncio.to_thread(_both, *await self._post(self._range_url, form))
+        return await asyncio.to_thread(_series, *await self._post(self._range_url, form))
 
     async def sample_times(self, query: str, at: datetime) -> list[tuple[Row, list[float]]]:
         """Return the sample times of each series of a range query, in Unix seconds; rows have no values."""
-        return await asyncio.to_thread(_sample_times, *await self._answer(query, at))
+        found = await asyncio.to_thread(_series, *await self._answer(query, at))
+        return [(row, [*values]) for row, values in found]
 
     async def alerts(self) -> set[str] | None:
         """Return the names of all loaded alerts; None if the server doesn't say."""
@@ -213,7 +210,7 @@ def _vector(status: int, text: bytes) -> list[Row]:
     return [row for row in rows if math.isfinite(row.value)]
 
 
-def _both(status: int, text: bytes) -> list[tuple[Row, Values]]:
+def _series(status: int, text: bytes) -> list[tuple[Row, Values]]:
     return _read(
         status,
         text,
@@ -221,14 +218,6 @@ def _both(status: int, text: bytes) -> list[tuple[Row, Values]]:
             Row(dict(each["metric"]), 0.0),
             {float(time): float(value) for time, value in each["values"]},
         ),
-    )
-
-
-def _sample_times(status: int, text: bytes) -> list[tuple[Row, list[float]]]:
-    return _read(
-        status,
-        text,
-        lambda each: (Row(dict(each["metric"]), 0.0), [float(time) for time, _ in each["values"]]),
     )
 
 

@@ -10,8 +10,8 @@ from bot.measure.gpus.pod_owners import Ownership, PodKey
 from bot.measure.sources.hour_queries import GpuHours
 from bot.measure.sources.prometheus import Row
 from bot.measure.sources.shared_use import assignable_hour
-from k8s.nodes.gpu_kinds import with_share
 from k8s.nodes.gpu_pods import is_placeholder
+from k8s.nodes.gpus import with_share
 
 Place = tuple[str, str]  # a node, and a resource of it
 Offered = Mapping[Place, tuple[int, str]]  # how many GPUs are there, and their model

@@ -14,7 +14,6 @@ from bot.measure.gpus.models import (
     NoGpuDataError,
     PodUse,
     Snapshot,
-    Xid,
 )
 from bot.measure.gpus.pod_owners import UNOWNED, Ownership, OwnerStore, PodKey, merged
 from bot.measure.sources import promql
@@ -25,7 +24,8 @@ from bot.measure.sources.prometheus import Prometheus, Recent, Row
 from bot.measure.sources.prometheus_hour import HourResults, Offered, Place, assemble_hour, place_of, sums
 from bot.measure.sources.scrape_interval import IntervalProbe, ScrapeIntervals
 from bot.measure.sources.shared_use import assignable
-from k8s.nodes.gpu_kinds import NodeDevices, with_share
+from k8s.nodes.dcgm import Xid
+from k8s.nodes.gpus import NodeDevices, with_share
 
 Devices = Mapping[str, NodeDevices]  # by node
 

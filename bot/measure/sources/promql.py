@@ -215,23 +215,22 @@ def scraped_models(hosts: Collection[str]) -> str:
 
     An exporter of 2025 that reads an engine at localhost, or at a Service, calls the GPUs' host so.
     """
-    seen = [
-        f"last_over_time({metric}{{{label}=~{any_of(hosts)}}}[{HOUR_WINDOW}])"
-        for metric in (UTIL, ENGINE)
-        for label in ("Hostname", "hostname")
-    ]
     address = r'"Hostname", "$1", "instance", "\\[?(.+?)\\]?(?::[0-9]+)?"'
-    return _devices(f"label_replace({' or '.join(seen)}, {address})")
+    return _devices(f"label_replace({_seen(hosts, HOUR_WINDOW)}, {address})")
 
 
 def last_models(nodes: Collection[str]) -> str:
     """Return the models of nodes without metrics, as they were within a week."""
-    seen = [
-        f"last_over_time({metric}{{{label}=~{any_of(nodes)}}}[5m])"
+    return f"last_over_time(({_devices(_seen(nodes, '5m'))})[7d:30m])"
+
+
+def _seen(hosts: Collection[str], window: str) -> str:
+    """Return the last samples of these hosts' GPUs."""
+    return " or ".join(
+        f"last_over_time({metric}{{{label}=~{any_of(hosts)}}}[{window}])"
         for metric in (UTIL, ENGINE)
         for label in ("Hostname", "hostname")
-    ]
-    return f"last_over_time(({_devices(' or '.join(seen))})[7d:30m])"
+    )
 
 
 def nodes_of(hosts: Collection[str]) -> str:

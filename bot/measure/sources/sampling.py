@@ -18,10 +18,9 @@ from bot.measure.gpus.models import (
     HourUse,
     NodeUse,
     PodUse,
-    Xid,
 )
 from bot.measure.sources.shared_use import assignable, assignable_hour
-from k8s.nodes.dcgm import Load
+from k8s.nodes.dcgm import Load, Xid
 from k8s.nodes.gpu_pods import is_placeholder
 
 

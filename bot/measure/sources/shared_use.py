@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bot.measure.gpus.models import BUSY, Gpu, HourUse, PodUse
 from k8s.nodes.dcgm import NO_LOAD
-from k8s.nodes.gpu_kinds import is_shared
+from k8s.nodes.gpus import is_shared
 
 
 def assignable(pods: Iterable[PodUse]) -> tuple[PodUse, ...]:

@@ -11,7 +11,7 @@ from bot.core.finding import Finding, broken, ok, warning
 from bot.operate.check_cluster import KATIB, default_storage_class, listed_unless
 from bot.operate.check_gpus import USE, gpu_checks, gpu_use
 from bot.operate.check_trial_kinds import has_sidecars
-from bot.operate.concurrently import API_FIX, Findings, Named, run_all
+from bot.operate.findings import API_FIX, Findings, Named, run_all
 from bot.text.wording import listed
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError, UnreachableError

@@ -37,6 +37,7 @@ DENIABLE = set(
     cancel stop kill terminate pause resume it this that anything nothing something touch change""".split()  # noqa: SIM905
 )  # what a denial in a sentence is about
 DEFINED = re.compile(r"\bwhat(?:'?s| is) an? ")
+NAME = re.compile(r"\w[\w-]*")
 COUNTED = re.compile(r"\bhow (many|much|long|busy|expensive)\b")
 
 
@@ -77,7 +78,8 @@ def ranked(
         for words in named
     ]
     said, first = _said(stems, denies=not asks), stem(first_word(text))
-    tables, told = [*tables], is_told(text)
+    as_it = NAME.sub(lambda word: "it" if word[0].lower() in known else word[0], text)
+    tables, told = [*tables], is_told(as_it)  # `otter crashed` tells as `it crashed` does
     found, led = list[tuple[int, int, Scored]](), False
     for table in tables:
         for command in (*table.commands, *([HELP] if table is tables[0] else [])):

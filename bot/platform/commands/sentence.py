@@ -1,5 +1,5 @@
-"""Read the options of a command from a sentence, such as `half the gpus` or `20 more`, by the table of the
-command, and note the words that weren't understood. Pure.
+"""Read a command's options and names from a sentence, such as `half the gpus` or `20 more`, without the names
+after `except` or `other than`, and note the words that weren't understood. Pure.
 
 Without a model: words are looked up in dictionaries, so the time grows with the text. What a sentence says is
 a suggestion for a person to confirm; `grammar` reads the commands that run as typed.

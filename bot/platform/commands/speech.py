@@ -89,7 +89,7 @@ _DO = _any(
 _OPEN = _any("(?:what|how|where|who)(?:'?s)? | why | which | when will")  # an open question
 _SUBJECT = _any(
     r"""(?:i|we|he|she|they|people|everyone)(?:'\w+)? (?!(?:want|need|would|like|run|start|launch)\b)\w+
-    | we'd (?!like|love)\w+ | \w+ (?:launched|started|ran|tried|submitted|swept) | (?:it|this) \w+ed
+    | we'd (?!like|love)\w+ | \w+ (?:launched|started|ran|tried|submitted|swept) | (?:it|this) \w+[^\We]ed
     | is | was | were | thinks | thought | has | had | got | will | turned
     | feels | seems | looks"""
 )

@@ -1,5 +1,5 @@
-"""Split sentences into words, fold those that mean the same, and read numbers such as `two hundred`, and
-pasted JSON or tables. Pure; the time grows with the text.
+"""Split sentences into words, fold those that mean the same, and read numbers such as `two hundred`, times
+such as `1d12h`, and pasted JSON or tables. Pure; the time grows with the text.
 """
 
 import contextlib

@@ -12,7 +12,7 @@ from bot.core.record import SweepRecord
 from bot.core.request import is_team
 from bot.platform.config.policy import Config
 from bot.platform.config.queues import Member
-from bot.platform.config.teams import Team, granted_team, team_of
+from bot.platform.config.teams import granted_team, team_of
 from bot.platform.slack.mrkdwn import mention
 from bot.text.wording import counted, listed
 
@@ -156,7 +156,7 @@ def _sweep_denial(user: str, plan: SweepPlan, config: Config) -> str:
     peak, most = peak_gpus(plan), _sweep_limit(user, config)
     if most is None or peak <= most:
         return ""
-    team = _named_team(user, config)
+    team = granted_team(config.teams, user, frozenset())
     whose = f" of team {team.name}" if team and team.gpus is not None else ""
     nodes = f" × {plan.nodes} nodes" if plan.nodes > 1 else ""
     factors = f"{plan.space.first_parallel} parallel{nodes} × {counted(plan.gpus, 'GPU')}"
@@ -172,15 +172,11 @@ def _sizes(plan: SweepPlan) -> str:
 
 def _sweep_limit(user: str, config: Config) -> int | None:
     """Return the maximum peak GPUs of one sweep; None: no limit."""
-    team = _named_team(user, config)
+    team = granted_team(config.teams, user, frozenset())
     most = config.launch.gpus if team is None or team.gpus is None else team.gpus
     if user in config.self_assigned and most is not None and config.launch.gpus is not None:
         return min(most, config.launch.gpus)
     return most
-
-
-def _named_team(user: str, config: Config) -> Team | None:
-    return next((t for t in config.teams if t.name == team_of(config.teams, "", user)), None)
 
 
 def denial(user: str, action: Action, sweep: SweepRecord, config: Config) -> str:

@@ -14,13 +14,12 @@ from pydantic.json_schema import SkipJsonSchema
 from bot.core.errors import UserError
 from bot.platform.config.allowed import AllowedSecret, AllowedVariable, AllowedVolume, Output
 from bot.platform.config.api_access import ApiAccess
-from bot.platform.config.budgets import Budgets, budget_problems
 from bot.platform.config.clusters import TrialCluster
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.elastic import MAX_DEPLOYMENTS, ElasticDeployment
 from bot.platform.config.environments import EnvironmentConfig
 from bot.platform.config.idle_thresholds import IdleThresholds
-from bot.platform.config.limits import Launch, Limits
+from bot.platform.config.limits import Budgets, Launch, Limits, budget_problems
 from bot.platform.config.personal import Personal
 from bot.platform.config.profiles import PoolMachine, Profile
 from bot.platform.config.queues import PRIORITIES, Priority, Queue, QueuePolicy

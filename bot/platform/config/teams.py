@@ -26,7 +26,7 @@ from bot.platform.config.value_types import (
     object_name,
 )
 from bot.platform.config.yaml_reader import Node
-from k8s.nodes.gpu_kinds import SHARE
+from k8s.nodes.gpus import SHARE
 
 SLICE = re.compile(r"[ -]MIG[ -](\d+)g\.")
 QUARTERED = re.compile(r".*\b(A30|RTX[ -]PRO[ -]6000)\b")  # largest MIG profile 4g; 7g for all others

@@ -20,11 +20,11 @@ async def list_events(kind: str, namespace: str, name: str, clients: Clients) ->
     return [event for event in events if target.items() <= event["involvedObject"].items()]
 
 
-async def rejected_replicas(namespace: str, prefix: str, clients: Clients) -> Manifests:
-    """Return the events about rejected pods of ReplicaSets whose names start with prefix."""
+async def rejected_replicas(namespace: str, deployment: str, clients: Clients) -> Manifests:
+    """Return the events about rejected pods of a Deployment, whose ReplicaSets add a hash to its name."""
     fields = "involvedObject.kind=ReplicaSet,reason=FailedCreate"
     events = await clients.trials.list("Event", namespace, fields=fields)
-    return [event for event in events if event["involvedObject"]["name"].startswith(prefix)]
+    return [event for event in events if event["involvedObject"]["name"].rpartition("-")[0] == deployment]
 
 
 async def find_workload(job: Manifest | None, clients: Clients) -> Manifest | None:

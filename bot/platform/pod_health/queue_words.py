@@ -1,5 +1,5 @@
-"""Explain why Kueue keeps a Workload waiting, from its message: too little quota, or none at all, a stopped
-or missing queue, flavors, topology. Pure.
+"""Understand Kueue's messages about a Workload: whether it waits or can never start, for want of quota, a
+stopped or missing queue, flavors, topology. Pure.
 """
 
 import re

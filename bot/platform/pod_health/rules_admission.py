@@ -1,5 +1,5 @@
-"""Why a first trial has no pod (rules R1 to R5, R25, R29, and R31): suggestion service, rejected space,
-Kueue's queue and place in it, quotas, webhooks, policies, operators. Pure.
+"""Why a first trial has no pod, and what to do (rules R1 to R5, R25, R29, and R31): suggestion service,
+rejected space, Kueue's queue, place in it, and too few GPUs, quotas, webhooks, policies, operators. Pure.
 
 A soft diagnosis is a wait that can end without a fix; it is reported from `report_at` on.
 """
@@ -310,23 +310,22 @@ def _services(evidence: TrialEvidence) -> str:
     """Return why the pods of the suggestion service wait, or what is known of its start."""
     reasons = []
     for pod in evidence.services:
-        for each in pod.get("status", {}).get("containerStatuses") or ():
-            for state in (each.get("state") or {}, each.get("lastState") or {}):
-                why = state.get("waiting") or state.get("terminated") or {}
-                reasons.append(": ".join(filter(None, (why.get("reason"), why.get("message")))))
+        stops = [state.get("waiting") or state.get("terminated") or {} for state in _states(pod)]
+        reasons += [": ".join(filter(None, (why.get("reason"), why.get("message")))) for why in stops]
         reasons.append(condition(pod, "PodScheduled", "False").get("message", ""))
     reasons.append(evidence.search.message if evidence.search else "")
     return "\n".join(dict.fromkeys(filter(None, reasons)))
 
 
 def _out_of_memory(evidence: TrialEvidence) -> bool:
-    states = [
-        each for pod in evidence.services for each in pod.get("status", {}).get("containerStatuses") or ()
-    ]
-    ends = [
-        (each.get(key) or {}).get("terminated") or {} for each in states for key in ("state", "lastState")
-    ]
-    return any(end.get("reason") == "OOMKilled" for end in ends)
+    states = (state for pod in evidence.services for state in _states(pod))
+    return any((state.get("terminated") or {}).get("reason") == "OOMKilled" for state in states)
+
+
+def _states(pod: Manifest) -> list[Manifest]:
+    """Return the current and the last state of each container."""
+    statuses = pod.get("status", {}).get("containerStatuses") or ()
+    return [each.get(key) or {} for each in statuses for key in ("state", "lastState")]
 
 
 def _exceeds_quota(words: str) -> str:

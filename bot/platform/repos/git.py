@@ -24,7 +24,6 @@ from bot.platform.repos.git_commands import (
     Login,
     OutputTooLongError,
 )
-from bot.platform.repos.listings import Listings
 from bot.text.wording import did_you_mean
 
 # A server without filter support makes git warn and sends everything.
@@ -44,6 +43,7 @@ MAX_FILE = MIB  # bytes of a file that is read
 MAX_HISTORY = 64 * MIB  # 1.6 million commits
 MAX_READ, MAX_SUBJECT = 2_000, 300  # characters of a subject that git prints, and, once masked, shown
 MAX_LISTED = 15  # commits between two
+Entry = tuple[str, str]  # an object's mode and name
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,8 @@ class Git(GitCommands):
     ) -> None:
         super().__init__(cache, logins or {}, timeout, protocols)
         self.locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._listings = Listings()
+        # By URL, the commit that was listed last, with its entries by path; None: it has no such path.
+        self._listed: dict[str, tuple[str, dict[str, Entry | None]]] = {}
 
     async def resolve(self, url: str, branch: str) -> Tip:
         """Return the tip of a branch, or else of a tag. Raises UserError, GitUnavailableError."""
@@ -199,10 +200,8 @@ class Git(GitCommands):
         """Yield a repository with the history of commits or refs, without files."""
         self.cache.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=self.cache) as repository:
-            await self._run(url, "init", "--quiet", "--bare", "--", repository)
-            await self._run(url, "-C", repository, "config", "remote.origin.url", url)
             try:
-                await self._run(url, "-C", repository, *FETCH_HISTORY, "--", "origin", *commits)
+                await self._fetch(url, Path(repository), *FETCH_HISTORY, "--", "origin", *commits)
             except GitUnavailableError as error:
                 if not (lost := LOST.search(str(error))):
                     raise
@@ -267,17 +266,18 @@ class Git(GitCommands):
         entries = await self._entries(url, repository, commit, *paths)
         return {file: name for file, (mode, name) in entries.items() if mode.startswith("100")}
 
-    async def _entries(
-        self, url: str, repository: Path, commit: str, *paths: str
-    ) -> dict[str, tuple[str, str]]:
-        """Return mode and object name by path."""
-        if (known := self._listings.get(url, commit, paths)) is not None:
-            return known
+    async def _entries(self, url: str, repository: Path, commit: str, *paths: str) -> dict[str, Entry]:
+        """Return mode and object name by path; of paths of files that were listed before, without git."""
+        last, known = self._listed.get(url, ("", {}))
+        known = known if last == commit else {}
+        if paths and all(path in known for path in paths):
+            return {path: entry for path in paths if (entry := known[path])}
         where = ("--", *paths) if any(path.strip("/") for path in paths) else ()
         listing = await self._run(url, "-C", repository, "ls-tree", "-z", commit, *where)
         entries = (entry.split("\t", 1) for entry in listing.decode(errors="replace").split("\0") if entry)
         found = {file: (about.split()[0], about.split()[2]) for about, file in entries}
-        self._listings.put(url, commit, paths, found)
+        if all(path.strip("/") and not path.endswith("/") for path in paths):  # a slash lists a directory
+            self._listed[url] = commit, known | {path: found.get(path) for path in paths}
         return found
 
     async def _fetched(self, url: str, commit: str) -> Path:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bot.core.calls import trace_with
 from bot.core.errors import UserError
+from bot.core.metrics import trace_with
 from bot.platform.runtime.log_format import current_sweep
 from bot.text.masking import Mask
 

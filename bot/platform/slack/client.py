@@ -267,13 +267,7 @@ class Slack:
         text, quiet = self._unmentioned(text, channel)
         found = list[str]()
         try:
-            uploaded = await self._web.files_upload_v2(
-                channel=channel,
-                thread_ts=thread,
-                initial_comment=cut(self._mask(text)),
-                file_uploads=[await self._uploaded(file) for file in files],
-            )
-            found = [str(each["id"]) for each in uploaded["files"]]
+            found = await self._upload(channel, thread, text, files)
         except UPLOAD_ERRORS as error:
             names = ", ".join(file.name for file in files)
             await self._post_without_file(channel, text, names, error, thread_ts=thread)
@@ -343,11 +337,7 @@ class Slack:
         try:
             # Uploads need a channel id; messages also accept a user id.
             opened = await self._web.conversations_open(users=user)
-            await self._web.files_upload_v2(
-                channel=opened["channel"]["id"],
-                initial_comment=cut(self._mask(text)),
-                file_uploads=[await self._uploaded(file)],
-            )
+            await self._upload(opened["channel"]["id"], "", text, [file])
         except UPLOAD_ERRORS as error:
             await self._post_without_file(user, text, file.name, error)
 
@@ -426,6 +416,15 @@ class Slack:
         return text | (
             {"blocks": masked(list(message.blocks[:MAX_BLOCKS]), self._mask)} if message.blocks else {}
         )
+
+    async def _upload(self, channel: str, thread: str, text: str, files: Sequence[File]) -> list[str]:
+        uploaded = await self._web.files_upload_v2(
+            channel=channel,
+            thread_ts=thread or None,
+            initial_comment=cut(self._mask(text)),
+            file_uploads=[await self._uploaded(file) for file in files],
+        )
+        return [str(each["id"]) for each in uploaded["files"]]
 
     async def _uploaded(self, file: File) -> dict[str, Any]:
         """Return slack_sdk's form of a file."""

@@ -61,12 +61,10 @@ return redis.call('GET', KEYS[1])
 """
 
 # An unknown token leaves nothing in Redis: strangers can try any number of them.
-_CALL = """
-local token, call = redis.call('GET', KEYS[1]), redis.call
+_CALL = f"""
+local token = redis.call('GET', KEYS[2])
 if not token then return false end
-local calls = call('INCR', KEYS[2])
-if calls == 1 then call('EXPIRE', KEYS[2], 60) end
-return {token, calls, call('TTL', KEYS[2])}
+{_COUNT.replace("return {", "return {token, ")}
 """
 
 
@@ -126,7 +124,7 @@ class ApiTokens:
         if not TOKEN.fullmatch(token):
             return None
         hashed = hash_of(token)
-        found = await self._batches.call(self._call, [_of_token(hashed), f"sweepbot:api-calls:{hashed}"], [])
+        found = await self._batches.call(self._call, [f"sweepbot:api-calls:{hashed}", _of_token(hashed)], [])
         if not found:
             return None
         owner, count, left = found

@@ -12,8 +12,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from bot.core.calls import Failures, one_line, remembering_failures
 from bot.core.errors import RetryAfterError
+from bot.core.metrics import Failures, one_line, remembering_failures
 from bot.platform.storage.work_queue import Lease, text
 from bot.text.masking import Mask
 

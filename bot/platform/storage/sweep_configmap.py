@@ -68,13 +68,8 @@ def own(manifest: Manifest, sweep: SweepRecord) -> SweepRecord | None:
 
     Raises NewerFormatError.
     """
-    try:
-        found = read(manifest)
-    except NewerFormatError:
-        raise
-    except (KeyError, ValueError):  # emptied
-        return None
-    return found if found.request_id == sweep.request_id else None
+    found = restorable(manifest)
+    return found if found and found.request_id == sweep.request_id else None
 
 
 def restorable(manifest: Manifest | None) -> SweepRecord | None:

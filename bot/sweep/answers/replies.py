@@ -8,7 +8,6 @@ are answered there, visible to all; others privately, with files sent by direct 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 
 from slack_sdk.errors import SlackApiError
 
@@ -26,14 +25,14 @@ from bot.sweep.decisions.parent_message import summary
 from bot.sweep.launch.command_line import changed
 from bot.sweep.launch.create import start
 from bot.sweep.launch.promote import promoted
+from bot.sweep.lifecycle.seeds import earlier_seeds
 from bot.sweep.model.observation import Observation
 from bot.sweep.model.texts import linked
 from bot.sweep.reports import bisect
-from bot.sweep.reports.compare import compare
 from bot.sweep.reports.curves import Picture, also_logged, draw_curves
 from bot.sweep.reports.end_results import current_results
+from bot.sweep.reports.past_sweeps import compare
 from bot.sweep.reports.trial_pictures import no_pictures, trial_pictures
-from bot.sweep.results.combined_seeds import earlier_seeds
 from bot.sweep.results.csv_file import csv_text
 from bot.sweep.results.log_curves import log_query
 from k8s.api.errors import ClusterUnreachableError
@@ -163,9 +162,8 @@ class _Reply:
         plan = self.sweep.plan
         if plan is None or not plan.has_reader or not trial:
             return ""
-        if not (query := log_query(plan, self.seen.pods, {trial})):
+        if not (query := log_query(plan, self.seen.pods, {trial}, self.clients.trials)):
             return ""
-        query = replace(query, cluster=self.clients.trials)
         found = await self.clients.live.logged(self.sweep.id, query)
         return also_logged(found[trial].names) if trial in found else ""
 

@@ -17,8 +17,8 @@ from bot.platform.slack.mrkdwn import plain
 from bot.platform.storage.work_queue import Lease
 from bot.sweep.answers.messages import with_note
 from bot.sweep.clients import SweepClients
-from bot.sweep.reports.compare import compare
 from bot.sweep.reports.end_results import stored_results
+from bot.sweep.reports.past_sweeps import compare
 from bot.sweep.results.csv_file import csv_text
 from bot.sweep.results.models import SweepResults
 from bot.sweep.results.table import best_table

@@ -9,7 +9,7 @@ builds gets an `ImageMissingError`.
 
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,15 +18,12 @@ from redis.asyncio import Redis
 
 from bot.core.record import SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
-from bot.platform.config.policy import Config
-from bot.platform.config.settings import PlanSettings
+from bot.platform.clients import Clients
 from bot.platform.registry.auth import RegistryError
-from bot.platform.registry.client import Registry
 from bot.platform.registry.images import ImageRef
 from bot.platform.storage import sweep_configmap
 from bot.platform.storage.work_queue import text
 from bot.sweep.builds.jobs import SHARED, own_repository
-from k8s.api.client import KubernetesClient
 from k8s.objects import SWEEP_LABEL
 
 log = logging.getLogger(__name__)
@@ -37,15 +34,11 @@ PARTIAL_TAG = re.compile(r"(code-[0-9a-f]{40}|deps|heavy)-[0-9a-f]+")
 USED = "images:used"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ImageGc:
     redis: Redis
-    cluster: KubernetesClient
-    registry: Registry
-    config: Callable[[], Config]  # the current one
-    settings: PlanSettings
+    clients: Clients
     days: int
-    now: Callable[[], datetime]
 
     async def run(self, _: str) -> timedelta:
         try:
@@ -55,17 +48,18 @@ class ImageGc:
         return GC_INTERVAL
 
     async def _collect(self) -> None:
-        config_maps = await self.cluster.list("ConfigMap", self.settings.k8s_namespace, labels=SWEEP_LABEL)
+        clients, namespace = self.clients, self.clients.settings.k8s_namespace
+        config_maps = await clients.cluster.list("ConfigMap", namespace, labels=SWEEP_LABEL)
         used = self._uses(sweep_configmap.read(each) for each in config_maps)
         there = [
             ImageRef(repository, tag)
             for repository in await self._repositories(used)
-            for tag in await self.registry.tags(repository)
+            for tag in await clients.registry.tags(repository)
             if PARTIAL_TAG.fullmatch(tag)
         ]
-        limit = (self.now() - timedelta(days=self.days)).timestamp()
+        limit = (clients.now() - timedelta(days=self.days)).timestamp()
         for place in await self._old(there, used, limit):
-            if await self.registry.delete(place):
+            if await clients.registry.delete(place):
                 log.info("deleted image %s: unused for %d days", place, self.days)
         await self.redis.zremrangebyscore(USED, "-inf", limit)
 
@@ -73,7 +67,7 @@ class ImageGc:
         """Return when each part was last used by a sweep; now for sweeps that haven't ended."""
         found: dict[ImageRef, datetime] = {}
         for record in records:
-            until = record.since if record.phase.final else self.now()
+            until = record.since if record.phase.final else self.clients.now()
             for build in record.plan.all_builds if record.plan else ():
                 place = ImageRef(build.repository, build.tag)
                 found[place] = max(until, found.get(place, until))
@@ -81,10 +75,11 @@ class ImageGc:
 
     async def _repositories(self, used: Iterable[ImageRef]) -> set[str]:
         """Return all image repositories, also those no longer in the configuration or the cluster."""
-        known = {own_repository(repository, self.settings) for repository in self.config().repositories}
+        settings, config = self.clients.settings, self.clients.config
+        known = {own_repository(repository, settings) for repository in config.repositories}
         found: Any = await self.redis.zrange(USED, 0, -1)
         before = {text(name).rpartition(":")[0] for name in found}
-        shared = self.settings.image_repository(SHARED)
+        shared = settings.image_repository(SHARED)
         return {shared} | known | before | {place.repository for place in used}
 
     async def _old(
@@ -93,7 +88,7 @@ class ImageGc:
         """Return the parts last used before `limit`; a part without known use counts from when first seen."""
         if not there:
             return []
-        last = {str(place): used.get(place, self.now()).timestamp() for place in there}
+        last = {str(place): used.get(place, self.clients.now()).timestamp() for place in there}
         await self.redis.zadd(USED, last, nx=True)
         if later := {str(place): last[str(place)] for place in there if place in used}:
             await self.redis.zadd(USED, later, gt=True)

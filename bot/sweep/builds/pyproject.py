@@ -1,5 +1,5 @@
 """Read pyproject.toml, within limits for any untrusted TOML: its dependencies, and why a repository must be
-installed to work, also by setup.py and setup.cfg. Pure.
+installed to work and so is built by one Job, also by setup.py and setup.cfg. Pure.
 """
 
 import re

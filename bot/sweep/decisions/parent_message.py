@@ -15,7 +15,7 @@ from bot.platform.slack.blocks import actions, button, context, section
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code, commit_text, direct, link, plain, quoted
 from bot.sweep.feature_table import FEATURES, check_readable
-from bot.sweep.lifecycle.seed_texts import summary_line
+from bot.sweep.lifecycle.seeds import summary_line
 from bot.sweep.lifecycle.trouble import unreachable_line
 from bot.sweep.model.progress import finished_trials
 from bot.sweep.model.texts import cancel_button, confirmation, display_name, name_link, result_text

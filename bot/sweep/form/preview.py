@@ -185,7 +185,7 @@ def _trials(request: SweepRequest, space: SearchSpace) -> str:
     if rule := space.stopping:
         would = "reports which poor ones it would stop early" if rule.dry_run else "stops poor ones early"
         early = f"; {rule.name} {would}"
-    there = combinations(space)
+    there = combinations(space.parameters)
     of_all = f" of {there:,} combinations" if there else ""
     settings = (f"{key}={value}" for key, value in space.settings.items())
     search = ", ".join([f"{space.algorithm} search", *settings])

@@ -97,9 +97,8 @@ def form(draft: Draft, config: Config, errors: Mapping[str, str] | None = None) 
         if draft.more or key not in _OTHERS or key in draft.options or key in errors:
             blocks += [block, *_error_block(errors.get(key, ""))]
     blocks += [] if draft.more else [actions(button(MORE, "More options"))]
-    place_ = f"Updates go to {place(draft.channel)}."
-    own = "Updates go to your direct messages. To use a channel, run `/sweep` there."
-    blocks.append(context(own if direct(draft.channel) else place_))
+    where = "your direct messages" if direct(draft.channel) else place(draft.channel)
+    blocks.append(context(f"Updates go to {where}. To choose a channel, run `/sweep` there."))
     return modal(
         "New sweep",
         blocks,

@@ -11,7 +11,7 @@ from bot.platform.config.policy import Config
 from bot.platform.config.teams import Price, price_of, prices_for, team_of
 from bot.sweep.launch.plan import Order
 from k8s.katib.pod_shape import PodShape
-from k8s.nodes.gpu_kinds import PROFILE, SLICE
+from k8s.nodes.gpus import PROFILE, SLICE
 
 MODEL_LABEL = "nvidia.com/gpu.product"  # of nodes: the model with dashes for spaces
 

@@ -19,7 +19,7 @@ from bot.platform.commands.option_types import IN_HOURS, PERIODS, Choice, Matchi
 from bot.platform.config.limits import A_MINUTE, MAX_HOURS
 from bot.platform.config.policy import GOALS, Config, prebuilt_image, repository
 from bot.platform.config.queues import PRIORITIES
-from bot.sweep.spaces.algorithms import rejection
+from bot.sweep.spaces.algorithms import REJECTED_ALGORITHMS
 from bot.sweep.spaces.bounds import read_where
 from bot.sweep.spaces.metrics import METRIC_NAME, NAME_RULE, path_objection
 from bot.sweep.spaces.space_keys import RESOURCES, SpaceFile
@@ -112,7 +112,7 @@ class _Algorithm(Choice):
         matches = [each for each in ALGORITHMS if len(name) >= PREFIX_MIN and each.startswith(name)]
         if name in ALGORITHMS or len(matches) == 1:
             return name if name in ALGORITHMS else matches[0]
-        if why := rejection(name):
+        if why := REJECTED_ALGORITHMS.get(name):
             raise UserError(f"{key}={why}.")
         raise invalid(key, "a search algorithm", text, did_you_mean(name, ALGORITHMS))
 

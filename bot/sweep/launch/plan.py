@@ -1,5 +1,5 @@
 """Plan a sweep's builds and Katib experiment, with labels, variables, and appended flags; refuse commands
-that flags can't follow, and early stopping without live values. Pure.
+that flags can't follow, and asha or median without live values. Pure.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Check a space file's text apart from any commit: `sweepbot space`, and the HTTP API. Pure."""
+"""Check and explain a space file's text apart from any commit, with its GPUs, machines, and hours: `sweepbot
+space`, and the HTTP API. Pure.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -12,7 +12,7 @@ from bot.core.plan import Role, SweepPlan
 from bot.core.record import Phase, SweepRecord
 from bot.core.space import command_line
 from bot.platform.slack.mrkdwn import block, code, mention, place, plain, quoted
-from bot.sweep.lifecycle.seed_texts import end_text
+from bot.sweep.lifecycle.seeds import end_text
 from bot.sweep.model.experiment import OUT_OF_BUDGET
 from bot.sweep.model.progress import finished_trials
 from bot.sweep.model.texts import (

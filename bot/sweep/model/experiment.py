@@ -28,10 +28,10 @@ def is_limited(plan: SweepPlan, experiment: Experiment) -> bool:
     return experiment.max_trials < (min(2, total) if plan.paced else total)
 
 
-def ended_by_lowered_count(sweep: SweepRecord, experiment: Experiment) -> bool:
+def ended_by_lowered_count(sweep: SweepRecord, seen: Observation) -> bool:
     """Return whether all trials ended at a lowered total, so that a higher one continues."""
-    plan = sweep.plan
-    if plan is None or not plan.paced or sweep.first_only or sweep.draining:
+    plan, experiment = sweep.plan, seen.experiment
+    if experiment is None or plan is None or not plan.paced or sweep.first_only or sweep.draining:
         return False
     lowered = max(experiment.max_trials, experiment.made) < plan.space.max_trials
     return lowered and experiment.end is End.ALL_TRIALS

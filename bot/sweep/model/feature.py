@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import IntEnum, auto
-from typing import Any
+from typing import Any, Self
 
 from bot.core.commands import Action, Command
 from bot.core.events import Event
@@ -79,7 +79,18 @@ class LiveMessage:
     ts: Callable[[SweepRecord], str | None]  # where it was posted; None: it isn't yet
     fingerprint: Callable[[SweepRecord], str]  # of what Slack shows; "": unknown
     shown: Callable[[SweepRecord, str, str], SweepRecord]  # remembers its ts and fingerprint
-    is_loud: Callable[[SweepRecord], bool]
+    is_loud: Callable[[SweepRecord], bool] = lambda _: False
+
+    @classmethod
+    def of(cls, state: type[Any], build: Callable[[SweepRecord], Message | None], **more: Any) -> Self:
+        """Return one whose `ts` and `fingerprint` are those of a feature's state."""
+        return cls(
+            build=build,
+            ts=lambda sweep: sweep.of(state).ts,
+            fingerprint=lambda sweep: sweep.of(state).fingerprint,
+            shown=lambda sweep, ts, fingerprint: sweep.change(state, ts=ts, fingerprint=fingerprint),
+            **more,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

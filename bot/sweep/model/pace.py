@@ -13,10 +13,6 @@ from bot.sweep.model.observation import Observation
 from k8s.engine import Experiment
 
 
-def continues(sweep: SweepRecord, seen: Observation) -> bool:
-    return bool(seen.experiment and ended_by_lowered_count(sweep, seen.experiment))
-
-
 def steer(
     sweep: SweepRecord, plan: SweepPlan, experiment: Experiment, seen: Observation, _: datetime
 ) -> Patch | None:
@@ -28,7 +24,7 @@ def steer(
     space = plan.space
     if not plan.paced or sweep.first_only or (sweep.draining and not sweep.extending):
         return None
-    if not (seen.open or sweep.extending or ended_by_lowered_count(sweep, experiment)):
+    if not (seen.open or sweep.extending or ended_by_lowered_count(sweep, seen)):
         return None
     if sweep.holds and not (space.auto and seen.open):
         return None

@@ -20,9 +20,9 @@ from bot.sweep.form.preview import facts
 from bot.sweep.form.review import review
 from bot.sweep.launch.command_line import parse
 from bot.sweep.questions import models
-from bot.sweep.questions.store import About, Answer, Question, Questions
-from bot.sweep.reports.compare import comparison_of
+from bot.sweep.questions.store import UNKNOWN, About, Answer, Question, Questions
 from bot.sweep.reports.end_results import posted_results, stored_results
+from bot.sweep.reports.past_sweeps import comparison_of
 from bot.sweep.results.comparison import best_trial, comparable
 from bot.sweep.results.csv_file import csv_text, ordered
 from bot.sweep.results.history import past_sweep
@@ -38,7 +38,6 @@ log = logging.getLogger(__name__)
 
 MAX_HISTORY = 200  # sweeps in one answer
 NUMBER = re.compile(r"[+-]?[0-9.]{1,30}(?:[eE][+-]?[0-9]{1,4})?", re.ASCII)
-UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 OUTAGES = (GitUnavailableError, ApiError, UnreachableError)
 
 

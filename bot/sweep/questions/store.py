@@ -20,6 +20,7 @@ from bot.platform.storage.work_queue import Queue
 
 QUESTION_TTL = 30  # seconds; `serve` waits 25, and workers answer no question that nobody waits for
 ANSWER_TTL = 10  # seconds; what is read of a running sweep is at most that old
+UNKNOWN = "No sweep has this name. List the sweeps with `sweepbot list` or `GET /api/v1/sweeps`."
 
 
 class About(StrEnum):
@@ -81,12 +82,8 @@ class Questions:
 
     async def answer(self, question_id: str) -> Answer | None:
         """Return what `put` kept; None if no worker has answered yet."""
-        status, body = await self._redis.hmget(_key("answer", question_id), ["status", "body"])
-        return None if status is None else Answer(status=int(status), body=_bytes(body))
-
-
-def _bytes(value: Any) -> bytes:
-    return bytes(value)
+        found: Any = await self._redis.hmget(_key("answer", question_id), ["status", "body"])
+        return None if found[0] is None else Answer(status=int(found[0]), body=found[1])
 
 
 def _key(kind: str, question_id: str) -> str:

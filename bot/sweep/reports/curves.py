@@ -4,7 +4,7 @@ why there are none (picture: `charts/curves.py`).
 
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bot.core.curves import Curve
 from bot.core.errors import UserError
@@ -15,6 +15,7 @@ from bot.platform.slack.mrkdwn import code
 from bot.sweep.charts.curves import CurvesChart, alt_text, png
 from bot.sweep.clients import SweepClients
 from bot.sweep.model.observation import Observation
+from bot.sweep.reports.end_results import stored_results
 from bot.sweep.results.live import MAX_CURVES
 from bot.sweep.results.log_curves import LogQuery, log_query
 from bot.sweep.results.tracking_api import TrackingError
@@ -41,7 +42,7 @@ async def draw_curves(
         raise UserError(f"`{sweep.id}` has no trials yet.")
     space, metric = plan.space, metric or plan.space.metric
     trials = {trial.name for trial in seen.trials}
-    query = log_query(plan, seen.pods, trials) if plan.has_reader else None
+    query = log_query(plan, seen.pods, trials, clients.of(sweep.cluster).trials) if plan.has_reader else None
     where = "TensorBoard files" if query else "MLflow"
     curves, names = await (
         _of_files(sweep, query, metric, clients) if query else _of_mlflow(sweep, plan, metric, clients)
@@ -88,20 +89,28 @@ def _nothing(sweep: str, objective: str, metric: str, where: str, names: Collect
 async def _of_mlflow(
     sweep: SweepRecord, plan: SweepPlan, metric: str, clients: SweepClients
 ) -> tuple[dict[str, Curve], frozenset[str]]:
-    """Raise UserError if MLflow doesn't answer."""
+    """Raise UserError if MLflow doesn't answer. It needs no search for the runs that are known."""
     try:
         return await clients.live.curves(plan, metric, POINTS, sweep.results_url or "")
     except TrackingError as error:
-        raise UserError(
-            f"MLflow isn't available ({clients.mask(str(error))[:200]}). Try again later."
-        ) from None
+        with suppress(TrackingError):
+            if runs := await _known_runs(sweep, clients):
+                return await clients.live.curves_of(runs, metric, POINTS), frozenset()
+        why = clients.mask(str(error))[:200]
+        raise UserError(f"MLflow can't be read ({why}). Try again later.") from None
+
+
+async def _known_runs(sweep: SweepRecord, clients: SweepClients) -> dict[str, str]:
+    """Return an ended sweep's latest trials by the IDs of their runs."""
+    results = await stored_results(sweep.id, clients) if sweep.phase.final else None
+    found = sorted((str(each.ended), each.name, each.run_url) for each in results.trials) if results else []
+    return {url.rpartition("/")[2]: name for _, name, url in found[-MAX_CURVES:] if url}
 
 
 async def _of_files(
     sweep: SweepRecord, query: LogQuery, metric: str, clients: SweepClients
 ) -> tuple[dict[str, Curve], frozenset[str]]:
     """Return the curves that the reader printed, of the trials that logged last, and the names of all."""
-    query = replace(query, cluster=clients.of(sweep.cluster).trials)
     other = "" if metric in (query.metric, *query.more) else metric
     read = await clients.live.logged(sweep.id, query, other)
     found = {trial: each.curve(metric) for trial, each in read.items()}

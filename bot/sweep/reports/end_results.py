@@ -134,9 +134,9 @@ async def logged_curves(
     """
     if not plan.has_reader:
         return {}
-    query = log_query(plan, await _pods(sweep, plan, clients), trials)
-    there = clients.of(sweep.cluster).trials
-    return await clients.live.logged(sweep.id, replace(query, cluster=there)) if query else {}
+    pods, there = await _pods(sweep, plan, clients), clients.of(sweep.cluster).trials
+    query = log_query(plan, pods, trials, there)
+    return await clients.live.logged(sweep.id, query) if query else {}
 
 
 async def best_pictures(sweep: SweepRecord, results: SweepResults, clients: SweepClients) -> list[File]:

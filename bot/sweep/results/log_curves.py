@@ -111,7 +111,9 @@ class LogQuery:
     cluster: KubernetesClient | None = None  # of the trials; None: the reader's
 
 
-def log_query(plan: SweepPlan, pods: Iterable[Pod], trials: Collection[str]) -> LogQuery | None:
+def log_query(
+    plan: SweepPlan, pods: Iterable[Pod], trials: Collection[str], cluster: KubernetesClient
+) -> LogQuery | None:
     """Return which logs to read of these trials; None: MLflow is read. Logs cost a request for each trial.
 
     Of the training's own output, only early stopping needs them.
@@ -139,6 +141,7 @@ def log_query(plan: SweepPlan, pods: Iterable[Pod], trials: Collection[str]) -> 
         rungs=frozenset(space.stopping.rungs if space.stopping else ()),
         trials=frozenset(trials),
         sources=tuple(sources),
+        cluster=cluster,
     )
 
 

@@ -1,4 +1,5 @@
-"""Read runs and metric histories from MLflow's REST API, with limits on time and size.
+"""Read runs and metric histories from MLflow's REST API, with limits on time and size: which run is a
+trial's, and which a child below it.
 
 MlflowClient isn't used: it requests one history at a time, and reads responses of any size. Its HTTP
 functions are used, so that credentials come from the same environment variables.

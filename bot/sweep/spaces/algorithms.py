@@ -109,15 +109,10 @@ def read_algorithm(node: Node | None) -> tuple[str, dict[str, str]]:
 
 
 def _name(node: Node) -> str:
-    if why := rejection(node.raw):
+    if why := REJECTED_ALGORITHMS.get(node.raw):
         node.error(why)
         return ""
     return read_node(_one_of(*ALGORITHMS), node) or ""
-
-
-def rejection(name: str) -> str:
-    """Return why one of Katib's algorithms isn't offered, and what to use instead; "" for other names."""
-    return REJECTED_ALGORITHMS.get(name, "")
 
 
 def _setting(algorithm: str, key: str, node: Node) -> str:
@@ -138,11 +133,6 @@ def resolve_auto(algorithm: str, *, search_service: bool) -> str:
     if algorithm != AUTO:
         return algorithm
     return SEARCH_SERVICE if search_service else FALLBACK
-
-
-def objection(algorithm: str, parameter: Parameter) -> str:
-    """Return why the algorithm can't search this parameter as written, and the fix; empty if it can."""
-    return _OBJECTIONS[algorithm](parameter)
 
 
 def space_objection(algorithm: str, parameters: tuple[Parameter, ...], settings: dict[str, str]) -> str:
@@ -224,7 +214,7 @@ def _as_goptuna_samples(algorithm: str, p: Parameter) -> str:
     return ""
 
 
-_OBJECTIONS: dict[str, Callable[[Parameter], str]] = {
+OBJECTIONS: dict[str, Callable[[Parameter], str]] = {
     # As random: a space file must work in an installation without the search service, too.
     AUTO: partial(_off_the_steps, AUTO, "grid"),
     "random": partial(_off_the_steps, "random", "grid"),

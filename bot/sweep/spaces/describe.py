@@ -26,7 +26,7 @@ def explain(space: SearchSpace, gpus: int, nodes: int = 1) -> str:
 
 
 def _explanation(space: SearchSpace, gpus: int, nodes: int) -> Iterator[str]:
-    there = combinations(space)
+    there = combinations(space.parameters)
     count = f"{counted(space.max_trials, 'trial')}, {space.parallel_text}, by {space.algorithm}"
     yield count + (f"; the space has {there:,} combinations" if there else "")
     total = space.max_trials * gpus * nodes

@@ -1,5 +1,5 @@
 """Read `early_stopping:` of a space: Sweepbot's asha and median, their settings and defaults, and Katib's
-medianstop where a space supports it. Pure.
+medianstop, refused where a space's command doesn't support it. Pure.
 """
 
 import shlex

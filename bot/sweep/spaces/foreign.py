@@ -3,27 +3,23 @@ lines. Pure.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from bot.platform.config.yaml_reader import Node
 from bot.text.number_format import NUMBER
 
 
-@dataclass(frozen=True)
-class Foreign:
-    """A converted file. `notes`: what it has that Sweepbot doesn't use, each with its line."""
+class Notes(list[str]):
+    """What a file has that Sweepbot doesn't use, each with its line."""
 
-    root: Node
-    tool: str
-    notes: list[str] = field(default_factory=list)
-
-    def note(self, node: Node, sentence: str) -> None:
+    def add(self, node: Node, sentence: str) -> None:
         path = f"{node.path}: " if node.path else ""
-        self.notes.append(f"line {node.line}: {path}{sentence}")
+        self.append(f"line {node.line}: {path}{sentence}")
 
-    def put(self, values: dict[str, Node], **found: Node | None) -> None:
-        values.update({key: node for key, node in found.items() if node is not None})
+
+def present(**found: Node | None) -> dict[str, Node]:
+    return {key: node for key, node in found.items() if node is not None}
 
 
 def scalar(origin: Node, value: Any) -> Node:
@@ -32,11 +28,8 @@ def scalar(origin: Node, value: Any) -> Node:
     return replace(origin, value=value, raw=raw)
 
 
-def mapping(origin: Node, values: dict[str, Node]) -> Node:
-    return replace(origin, value=values, raw="")
-
-
-def sequence(origin: Node, values: list[Node]) -> Node:
+def holding(origin: Node, values: dict[str, Node] | list[Node]) -> Node:
+    """Return a mapping or a list at the line of another value."""
     return replace(origin, value=values, raw="")
 
 

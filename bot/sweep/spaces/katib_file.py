@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from bot.core.flags import FlagStyle, flag
 from bot.core.request import SweepRequest
 from bot.platform.config.yaml_reader import Node
-from bot.sweep.spaces.foreign import Foreign, entries, mapping, number, scalar, sequence, text, unknown
+from bot.sweep.spaces.foreign import Notes, entries, holding, number, present, scalar, text, unknown
 from bot.text.wording import shortened
 
 TOOL = "Katib Experiment"
@@ -20,34 +20,32 @@ TOP_KEYS = {"apiVersion", "kind", "metadata", "spec", "status"}
 COUNTS = {"max": "maxTrialCount", "parallel": "parallelTrialCount", "max_failed": "maxFailedTrialCount"}
 
 
-def convert(root: Node, request: SweepRequest) -> Foreign:
+def convert(root: Node, request: SweepRequest) -> tuple[Node, Notes]:
     keys = entries(root)
     full = "spec" in keys
-    found = Foreign(root=root, tool=TOOL)
+    notes = Notes()
     if full and text(keys.get("kind", root)) != "Experiment":
         root.error("must be kind: Experiment")
     spec = entries(keys["spec"]) if full else keys
     for key in ("metadata", "status") if full else ():
         if key in keys:
-            found.note(keys[key], "not used")
+            notes.add(keys[key], "not used")
     if full:
         unknown({key: value for key, value in keys.items() if key not in TOP_KEYS}, TOOL)
-    values: dict[str, Node] = {}
-    found.put(
-        values,
+    values = present(
         objective=_objective(spec.pop("objective", None)),
         algorithm=_algorithm(spec.pop("algorithm", None)),
         trials=_trials(root, spec),
         parameters=_parameters(spec.pop("parameters", None)),
-        metrics=_metrics(found, root, spec.pop("metricsCollectorSpec", None), full=full),
-        extendable=_resume(found, spec.pop("resumePolicy", None)),
+        metrics=_metrics(notes, root, spec.pop("metricsCollectorSpec", None), full=full),
+        extendable=_resume(notes, spec.pop("resumePolicy", None)),
         early_stopping=_algorithm(spec.pop("earlyStopping", None)),
-        **_command(found, root, spec.pop("trialTemplate", None), request),
+        **_command(notes, root, spec.pop("trialTemplate", None), request),
     )
     if "nasConfig" in spec:
         spec.pop("nasConfig").error("Sweepbot searches no network architectures. Use parameters.")
     unknown(spec, TOOL)
-    return Foreign(mapping(root, values), TOOL, found.notes)
+    return holding(root, values), notes
 
 
 def _objective(node: Node | None) -> Node | None:
@@ -67,9 +65,9 @@ def _objective(node: Node | None) -> Node | None:
         strategies = keys.pop("metricStrategies")
         named = [entries(item) for item in strategies.items()]
         pairs = {text(one["name"]): one["value"] for one in named if {"name", "value"} <= one.keys()}
-        values["strategy"] = mapping(strategies, pairs)
+        values["strategy"] = holding(strategies, pairs)
     unknown(keys, TOOL)
-    return mapping(node, values)
+    return holding(node, values)
 
 
 def _algorithm(node: Node | None) -> Node | None:
@@ -77,18 +75,18 @@ def _algorithm(node: Node | None) -> Node | None:
         return None
     keys = entries(node)
     values = {"name": keys.pop("algorithmName")} if "algorithmName" in keys else {}
-    for item in keys.pop("algorithmSettings", sequence(node, [])).items():
+    for item in keys.pop("algorithmSettings", holding(node, [])).items():
         setting = entries(item)
         if {"name", "value"} <= setting.keys():
             values[text(setting["name"])] = number(setting["value"])
     unknown(keys, TOOL)
-    return mapping(node, values)
+    return holding(node, values)
 
 
 def _trials(root: Node, spec: dict[str, Node]) -> Node:
     """Katib's own default for parallel trials is 3; a sweep without a maximum never ends there."""
     counts = {ours: number(spec.pop(theirs)) for ours, theirs in COUNTS.items() if theirs in spec}
-    return mapping(next(iter(counts.values()), root), counts)
+    return holding(next(iter(counts.values()), root), counts)
 
 
 def _parameters(node: Node | None) -> Node | None:
@@ -102,7 +100,7 @@ def _parameters(node: Node | None) -> Node | None:
             item.error("needs a name" if not name else f'duplicate parameter "{shortened(name)}"')
             continue
         values[name] = _parameter(item, keys)
-    return mapping(node, values)
+    return holding(node, values)
 
 
 def _parameter(item: Node, keys: dict[str, Node]) -> Node:
@@ -122,7 +120,7 @@ def _parameter(item: Node, keys: dict[str, Node]) -> Node:
 def _list(item: Node, space: dict[str, Node]) -> Node:
     if "distribution" in space and text(space["distribution"]) in {"uniform", ""}:
         del space["distribution"]
-    return space.pop("list") if "list" in space else sequence(item, [])
+    return space.pop("list") if "list" in space else holding(item, [])
 
 
 def _range(item: Node, space: dict[str, Node], kind: str) -> Node:
@@ -136,57 +134,57 @@ def _range(item: Node, space: dict[str, Node], kind: str) -> Node:
         keys["scale"] = scalar(how, "log")
     elif how and text(how) not in {"uniform", ""}:
         how.error(f"distribution {shortened(text(how))} has no bounds. Use uniform or logUniform.")
-    return mapping(item, keys)
+    return holding(item, keys)
 
 
-def _metrics(found: Foreign, root: Node, node: Node | None, *, full: bool) -> Node:
+def _metrics(notes: Notes, root: Node, node: Node | None, *, full: bool) -> Node:
     """Without a collector Katib reads the output, and Launch TensorBoard."""
     if node is None:
-        return mapping(root, {"from": scalar(root, "stdout" if full else "tensorboard")})
+        return holding(root, {"from": scalar(root, "stdout" if full else "tensorboard")})
     keys = entries(node)
     collector, source = entries(keys.pop("collector", None)), entries(keys.pop("source", None))
     unknown(keys, TOOL)
     kind = collector.pop("kind", scalar(node, "StdOut"))
     if text(kind) not in COLLECTORS:
         kind.error(f"must be StdOut, File, TensorFlowEvent, or Push; got {shortened(text(kind))}")
-        return mapping(node, {"from": scalar(node, "stdout")})
+        return holding(node, {"from": scalar(node, "stdout")})
     values = {"from": scalar(kind, COLLECTORS[text(kind)])}
     place = entries(source.pop("fileSystemPath", None))
     if text(kind) == "File" and "path" in place:
         values["path"] = place["path"]
     elif "path" in place:
-        found.note(place["path"], "not used: Sweepbot chooses the directory of TensorBoard files")
+        notes.add(place["path"], "not used: Sweepbot chooses the directory of TensorBoard files")
     if "filter" in source:
-        found.note(source.pop("filter"), "not used: loss=0.1, loss: 0.1, and JSON lines are read")
+        notes.add(source.pop("filter"), "not used: loss=0.1, loss: 0.1, and JSON lines are read")
     unknown(source | collector, TOOL)
-    return mapping(node, values)
+    return holding(node, values)
 
 
-def _resume(found: Foreign, node: Node | None) -> Node | None:
+def _resume(notes: Notes, node: Node | None) -> Node | None:
     if node is None or text(node) == "Never":
         return None
     if text(node) not in {"LongRunning", "FromVolume"}:
         node.error(f"must be Never, LongRunning, or FromVolume{node.got}")
     if text(node) == "FromVolume":
-        found.note(node, "LongRunning is used: the suggestion service keeps running instead of a volume")
+        notes.add(node, "LongRunning is used: the suggestion service keeps running instead of a volume")
     return scalar(node, "true")
 
 
-def _command(found: Foreign, root: Node, node: Node | None, request: SweepRequest) -> dict[str, Node]:
+def _command(notes: Notes, root: Node, node: Node | None, request: SweepRequest) -> dict[str, Node]:
     """Return the command of the template's primary container without parameters, and their flags' style."""
     if node is None:
         if not request.cmd:
             root.error('has no command. Set cmd=, for example cmd="python train.py".')
         return {"command": scalar(root, "-")}
     if request.cmd:
-        found.note(node, "not used: cmd= is the command, and Sweepbot makes the pod")
+        notes.add(node, "not used: cmd= is the command, and Sweepbot makes the pod")
         return {}
     template = entries(node)
     container = _container(template)
     if container is None:
         node.error("has no container that Sweepbot can read a command from. Set cmd= in the command.")
         return {"command": scalar(root, "-")}
-    found.note(node, "only the command of its container is used: Sweepbot builds the image and makes the pod")
+    notes.add(node, "only the command of its container is used: Sweepbot builds the image and makes the pod")
     references = {
         text(one["name"]): text(one["reference"])
         for one in map(entries, template["trialParameters"].items() if "trialParameters" in template else ())

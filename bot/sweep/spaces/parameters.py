@@ -14,7 +14,7 @@ from bot.platform.config.rules import Key, OneOf, Schema
 from bot.platform.config.section import Section, json_schema, read_each
 from bot.platform.config.value_types import SCALAR, AsNumber, Text
 from bot.platform.config.yaml_reader import Node
-from bot.sweep.spaces.algorithms import objection, space_objection
+from bot.sweep.spaces.algorithms import OBJECTIONS, space_objection
 from bot.text.wording import shortened
 
 Report = Callable[[str], None]
@@ -137,7 +137,7 @@ def _condition(node: Node, text: str) -> tuple[str, ...]:
 def _parameter(name: str, node: Node, algorithm: str) -> Parameter:
     before = len(node.errors)
     parameter = _dimension(name, node)
-    if len(node.errors) == before and (why := objection(algorithm, parameter)):
+    if len(node.errors) == before and (why := OBJECTIONS[algorithm](parameter)):
         node.error(why)
     return parameter
 

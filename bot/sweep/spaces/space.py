@@ -102,30 +102,26 @@ def _converted(root: Node, request: SweepRequest) -> tuple[Node, tuple[str, ...]
     """Return the file as a space file, and what of another tool's file isn't used."""
     for applies, convert in ((is_wandb, wandb_file.convert), (is_katib, katib_file.convert)):
         if applies(root):
-            found = convert(root, request)
-            return found.root, tuple(found.notes[:MAX_NOTES])
+            converted, notes = convert(root, request)
+            return converted, tuple(notes[:MAX_NOTES])
     return root, ()
 
 
-def combinations(space: SearchSpace) -> int | None:
+def combinations(parameters: tuple[Parameter, ...]) -> int | None:
     """Return the number of different trials; None if a range has no steps."""
-    return _combinations(space.parameters)
-
-
-def _grid(root: Node, parameters: tuple[Parameter, ...], limits: Limits) -> int:
-    found = None if root.errors else _combinations(parameters)
-    if found and found > MAX_COMBINATIONS:
-        root.error(
-            f"the grid has {found:,} combinations; the limit is {MAX_COMBINATIONS:,}. "
-            "Use fewer values or larger steps."
-        )
-    return found or limits.trials  # an invalid grid must not make its counts look invalid
-
-
-def _combinations(parameters: tuple[Parameter, ...]) -> int | None:
     found = 1
     for count in map(size, parameters):
         if count is None:
             return None
         found = min(found * max(count, 1), ENDLESS)
     return found
+
+
+def _grid(root: Node, parameters: tuple[Parameter, ...], limits: Limits) -> int:
+    found = None if root.errors else combinations(parameters)
+    if found and found > MAX_COMBINATIONS:
+        root.error(
+            f"the grid has {found:,} combinations; the limit is {MAX_COMBINATIONS:,}. "
+            "Use fewer values or larger steps."
+        )
+    return found or limits.trials  # an invalid grid must not make its counts look invalid

@@ -31,10 +31,6 @@ def _one_line(text: str) -> str:
     return text
 
 
-def _once(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
-
-
 def _variables(node: Node) -> dict[str, str]:
     found = node.mapping()
     for name, each in found.items():
@@ -50,7 +46,8 @@ def _variables(node: Node) -> dict[str, str]:
 
 
 Names = Annotated[
-    Several[Annotated[Text, WithJsonSchema(string("name", NAME.pattern))]], AfterValidator(_once)
+    Several[Annotated[Text, WithJsonSchema(string("name", NAME.pattern))]],
+    AfterValidator(lambda names: tuple(dict.fromkeys(names))),
 ]
 
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from bot.core.request import SweepRequest
 from bot.platform.config.yaml_reader import Node
-from bot.sweep.spaces.foreign import Foreign, entries, mapping, number, scalar, sequence, text, unknown
+from bot.sweep.spaces.foreign import Notes, entries, holding, number, present, scalar, text, unknown
 from bot.text.wording import shortened
 
 TOOL = "W&B sweep file"
@@ -27,56 +27,54 @@ UNUSED = ("name", "project", "entity", "job", "image_uri", "controller", "settin
 LOG_BOUNDS = math.log(1e300)  # exp of more than this is no finite number
 
 
-def convert(root: Node, request: SweepRequest) -> Foreign:
-    keys, found = entries(root), Foreign(root=root, tool=TOOL)
-    values: dict[str, Node] = {}
+def convert(root: Node, request: SweepRequest) -> tuple[Node, Notes]:
+    keys, notes = entries(root), Notes()
     method = keys.pop("method")
     parameters = keys.pop("parameters", None)
-    command = _command(found, root, keys, request)
+    command = _command(notes, root, keys, request)
     has_switches = bool(command.get("booleans"))
-    found.put(
-        values,
-        algorithm=_method(found, method),
-        objective=_objective(found, root, keys.pop("metric", None), request),
+    values = present(
+        algorithm=_method(notes, method),
+        objective=_objective(notes, root, keys.pop("metric", None), request),
         description=keys.pop("description", None),
-        parameters=parameters and mapping(parameters, _parameters(parameters, has_switches)),
+        parameters=parameters and holding(parameters, _parameters(parameters, has_switches)),
         metrics=scalar(root, "stdout"),
         **command,
     )
     if not request.metrics:
-        found.note(root, "Katib can't read wandb.log: print metrics such as loss=0.1, or set metrics=")
+        notes.add(root, "Katib can't read wandb.log: print metrics such as loss=0.1, or set metrics=")
     if "run_cap" in keys:
-        values["trials"] = mapping(keys["run_cap"], {"max": number(keys.pop("run_cap"), whole=True)})
+        values["trials"] = holding(keys["run_cap"], {"max": number(keys.pop("run_cap"), whole=True)})
     elif text(method) != "grid" and request.trials is None:
-        found.note(method, "run_cap is missing, so the default number of trials runs; set trials=")
+        notes.add(method, "run_cap is missing, so the default number of trials runs; set trials=")
     if "early_terminate" in keys:
-        found.note(
+        notes.add(
             keys.pop("early_terminate"),
             "not used: trials run to their end. Use early_stopping: asha in a space file.",
         )
     for key in UNUSED:
         if key in keys:
-            found.note(keys.pop(key), "not used")
+            notes.add(keys.pop(key), "not used")
     for key in ("metrics", "scheduler", "prior_runs"):
         if key in keys:
             keys.pop(key).error("isn't supported. Remove it.")
     unknown(keys, TOOL)
-    return Foreign(mapping(root, values), TOOL, found.notes)
+    return holding(root, values), notes
 
 
-def _method(found: Foreign, node: Node) -> Node:
+def _method(notes: Notes, node: Node) -> Node:
     if text(node) not in METHODS:
         node.error(f"must be grid, random, or bayes{node.got}")
     if text(node) == "bayes":
-        found.note(node, "bayes becomes tpe; set algorithm= for another algorithm")
+        notes.add(node, "bayes becomes tpe; set algorithm= for another algorithm")
     return scalar(node, METHODS.get(text(node), "random"))
 
 
-def _objective(found: Foreign, root: Node, node: Node | None, request: SweepRequest) -> Node | None:
+def _objective(notes: Notes, root: Node, node: Node | None, request: SweepRequest) -> Node | None:
     if node is None:
         if not (request.metric and request.goal):
             root.error("missing key: metric. Add it, or set metric= and goal=.")
-        return mapping(root, {"metric": scalar(root, "loss"), "goal": scalar(root, "minimize")})
+        return holding(root, {"metric": scalar(root, "loss"), "goal": scalar(root, "minimize")})
     keys = entries(node)
     values = {"metric": keys.pop("name")} if "name" in keys else {}
     values["goal"] = keys.pop("goal", scalar(node, "minimize"))
@@ -84,19 +82,19 @@ def _objective(found: Foreign, root: Node, node: Node | None, request: SweepRequ
         values["target"] = number(keys.pop("target"))
     for key in ("impute", "impute_while_running"):
         if key in keys:
-            found.note(keys.pop(key), "not used: a trial without the metric counts as failed")
+            notes.add(keys.pop(key), "not used: a trial without the metric counts as failed")
     unknown(keys, TOOL)
-    return mapping(node, values)
+    return holding(node, values)
 
 
 def _command(
-    found: Foreign, root: Node, keys: dict[str, Node], request: SweepRequest
+    notes: Notes, root: Node, keys: dict[str, Node], request: SweepRequest
 ) -> dict[str, Node | None]:
     """Return command, flags, and booleans of the program and command keys."""
     program, command = keys.pop("program", None), keys.pop("command", None)
     if request.cmd:
         for node in filter(None, (program, command)):
-            found.note(node, "not used: cmd= is the command")
+            notes.add(node, "not used: cmd= is the command")
         return {}
     default = ["${env}", "${interpreter}", "${program}", "${args}"]
     words = command.items() if command else [scalar(root, word) for word in default]
@@ -139,7 +137,7 @@ def _parameter(node: Node, has_switches: bool) -> Node:
     if "parameters" in keys:
         group = keys.pop("parameters")
         unknown(keys, TOOL)
-        return mapping(group, _parameters(group, has_switches))
+        return holding(group, _parameters(group, has_switches))
     how = keys.pop("distribution", None)
     if "probabilities" in keys:
         keys.pop("probabilities").error(
@@ -152,7 +150,7 @@ def _parameter(node: Node, has_switches: bool) -> Node:
             how.error(f"must be categorical or constant next to a list of values; got {shortened(text(how))}")
         unknown(keys, TOOL)
         said = [_said(each, has_switches) for each in values]
-        return said[0] if one and not isinstance(one.value, list | dict) else sequence(one or node, said)
+        return said[0] if one and not isinstance(one.value, list | dict) else holding(one or node, said)
     return _range(node, keys, how)
 
 
@@ -175,7 +173,7 @@ def _range(node: Node, keys: dict[str, Node], how: Node | None) -> Node:
         (how or node).error(
             f"distribution {shortened(kind)} isn't supported. Use uniform, log_uniform_values, or values."
         )
-        return mapping(node, bounds)
+        return holding(node, bounds)
     if kind == "inv_log_uniform":  # W&B samples exp(-x): the bounds change places and signs
         bounds = {"min": bounds.get("max", node), "max": bounds.get("min", node)}
     convert, is_log = _KINDS[kind]
@@ -187,7 +185,7 @@ def _range(node: Node, keys: dict[str, Node], how: Node | None) -> Node:
     elif step:
         step.error("needs a distribution that starts with q_")
     unknown(keys, TOOL)
-    return mapping(node, values)
+    return holding(node, values)
 
 
 def _exp(node: Node, sign: int = 1) -> Node:

@@ -1,4 +1,10 @@
-"""Observe what one sweep's phase depends on: git, the registry, and the cluster."""
+"""Observe what one sweep's phase depends on: git, the registry, the cluster, and the other sweeps that count
+for the GPU limits of its owner.
+
+Two workers can check two sweeps of one person or team at once, and neither sees what the other one is about
+to save. So the group's last check is read before the other sweeps are, and the save is rejected if there was
+another one since. Nothing is locked: a worker that dies between the two holds up no other sweep.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -7,7 +13,8 @@ from datetime import timedelta
 from bot.core.commands import Command
 from bot.core.errors import UserError
 from bot.core.plan import SweepPlan
-from bot.core.record import Phase, SweepRecord
+from bot.core.record import LimitCheck, Phase, SweepRecord
+from bot.platform.config.permissions import OtherPeaks
 from bot.platform.config.policy import repository
 from bot.platform.config.teams import team_of
 from bot.platform.registry.auth import RegistryError
@@ -20,11 +27,11 @@ from bot.sweep.launch.clusters import planned
 from bot.sweep.launch.pods import namespace_of
 from bot.sweep.launch.resolve import look_up
 from bot.sweep.launch.spending import with_forecast
+from bot.sweep.launch.user_limits import limit_group, limited_sweeps, other_peaks
 from bot.sweep.model import engine
 from bot.sweep.model.observation import Observation, RawObjects
 from bot.sweep.results.warm_start import with_past
 from bot.sweep.sweeps.observe_builds import left_builds, observe_builds, with_prebuilt_image
-from bot.sweep.sweeps.observe_limits import observe_older, observe_others
 from bot.sweep.sweeps.transient_errors import PLAN_TIMEOUT, refusal
 from bot.text.masking import Mask
 from k8s.api.cache import CacheReader, Caches
@@ -63,13 +70,13 @@ async def _seen(
     there = CacheReader(Caches() if fresh else clients.trial_caches, clients.trials)
     seen = await _experiment(sweep, sweep.plan, commands, clients, there, reader)
     if any(command.action in COUNTED_AGAIN for command in commands):
-        others, checks = await observe_others(sweep, clients)
+        others, checks = await _observe_others(sweep, clients)
         return replace(seen, others=others, limit_checks=checks)
     return seen
 
 
 async def _request(sweep: SweepRecord, commands: tuple[Command, ...], clients: SweepClients) -> Observation:
-    if (counted := await observe_older(sweep, clients)) is None:
+    if (counted := await _observe_older(sweep, clients)) is None:
         return Observation(commands=commands, observe_again_in=PLAN_RETRY)
     others, checks = counted
     try:
@@ -180,3 +187,33 @@ def _masked(seen: Observation, mask: Mask) -> Observation:
         builds=tuple(replace(one, trouble=one.trouble and one.trouble.masked(mask)) for one in seen.builds),
         experiment=experiment,
     )
+
+
+async def _observe_others(
+    sweep: SweepRecord, clients: SweepClients
+) -> tuple[OtherPeaks, tuple[LimitCheck, ...]]:
+    """Return the peaks of the other sweeps that count, and the check to save with; none without a limit."""
+    others, checks = await _others(sweep, clients)
+    return other_peaks(sweep.requester.user, others), checks
+
+
+async def _observe_older(
+    sweep: SweepRecord, clients: SweepClients
+) -> tuple[OtherPeaks, tuple[LimitCheck, ...]] | None:
+    """Return the same for a new sweep; None while an older one isn't planned yet: that one comes first."""
+    others, checks = await _others(sweep, clients)
+    first = (one for one in others if (one.created, one.id) < (sweep.created, sweep.id))
+    if any(one.plan is None and clients.now() - one.created < 2 * PLAN_TIMEOUT for one in first):
+        return None
+    return other_peaks(sweep.requester.user, others), checks
+
+
+async def _others(
+    sweep: SweepRecord, clients: SweepClients
+) -> tuple[list[SweepRecord], tuple[LimitCheck, ...]]:
+    user = sweep.requester.user
+    group, _ = limit_group(user, clients.config)
+    if not group:
+        return [], ()
+    check = await clients.store.limit_check(group)
+    return [one for one in await limited_sweeps(user, clients) if one.id != sweep.id], (check,)

@@ -1,5 +1,5 @@
 """Reconcile one sweep: observe, apply its waiting commands in order, decide, save, change the cluster, post
-messages.
+messages; mask its errors, and the reason of its quarantine.
 
 Every step is idempotent, because a worker can die at any call: objects have deterministic names, a stale save
 is rejected, and an event leaves the outbox only after Slack has accepted it.

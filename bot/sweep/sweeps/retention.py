@@ -6,15 +6,15 @@ every experiment that could continue. Without this, both would pile up.
 """
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from bot.core.plan import HOME_CLUSTER
 from bot.core.record import Phase, SweepRecord
 from bot.core.work_item import ItemKind, WorkItem
+from bot.platform.clients import Clients
+from bot.platform.config.policy import all_namespaces
 from bot.platform.storage import sweep_configmap
-from bot.platform.storage.sweeps import Store
 from bot.sweep.model import engine
 from bot.sweep.model.experiment import EXTENDABLE_FOR
 from k8s.api.client import KubernetesClient
@@ -28,29 +28,21 @@ GC_INTERVAL = timedelta(hours=1)
 SUGGESTION_TTL = EXTENDABLE_FOR + timedelta(hours=1)  # a command that was just accepted still finds it
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SweepGc:
-    cluster: KubernetesClient
-    store: Store
-    namespace: str  # of the records
-    namespaces: Callable[[], tuple[str, ...]]  # of trials in the main cluster, at present
-    elsewhere: Callable[[], Sequence[tuple[KubernetesClient, str]]] = tuple  # other clusters' namespaces
-    trials_of: Callable[[str], KubernetesClient] | None = (
-        None  # by cluster; None: all are in the main cluster
-    )
-    days: int  # 0: keep ended sweeps
-    now: Callable[[], datetime]
+    clients: Clients
 
     async def run(self, _: str = ITEM.key) -> timedelta:
         """Delete what has expired. Return when to run again. Raises ApiError and UnreachableError."""
-        for namespace in self.namespaces():
-            await self._delete_suggestions(self.cluster, namespace)
-        for other, namespace in self.elsewhere():
+        clients = self.clients
+        for namespace in all_namespaces(clients.settings.k8s_namespace, clients.config):
+            await self._delete_suggestions(clients.cluster, namespace)
+        for other, namespace in clients.namespaces_elsewhere():
             try:
                 await self._delete_suggestions(other, namespace)
             except (ApiError, UnreachableError) as error:
                 log.warning("kept the suggestions in %s: %s", namespace, error)
-        if self.days:
+        if clients.settings.sweep_days:  # 0: keep ended sweeps
             await self._delete_sweeps()
         return GC_INTERVAL
 
@@ -71,31 +63,30 @@ class SweepGc:
             return False
         keep = sweep.phase is Phase.SUCCEEDED and sweep.plan is not None and sweep.plan.space.extendable
         expires = sweep.since + (SUGGESTION_TTL if sweep.phase is Phase.SUCCEEDED else timedelta(0))
-        return not keep and self.now() >= expires
+        return not keep and self.clients.now() >= expires
 
     async def _record(self, sweep_id: str) -> SweepRecord | None:
+        namespace = self.clients.settings.k8s_namespace
         try:
-            if record := await self.store.get(sweep_id):
+            if (record := await self.clients.store.get(sweep_id)) or not sweep_id:
                 return record
-            found = (
-                await self.cluster.get(sweep_configmap.ref(self.namespace, sweep_id)) if sweep_id else None
-            )
+            found = await self.clients.cluster.get(sweep_configmap.ref(namespace, sweep_id))
             return sweep_configmap.read(found) if found else None
         except (KeyError, ValueError):  # deleted, or of a newer version
             return None
 
     async def _delete_sweeps(self) -> None:
-        expired = await self.cluster.list(
-            "ConfigMap", self.namespace, labels=sweep_configmap.ENDED, only=self._is_expired
-        )
+        namespace, ended = self.clients.settings.k8s_namespace, sweep_configmap.ENDED
+        expired = await self.clients.cluster.list("ConfigMap", namespace, labels=ended, only=self._is_expired)
         for config_map in expired:
             sweep = sweep_configmap.read(config_map)
-            if not await self.store.is_active(sweep.id):  # it may have been extended since
+            if not await self.clients.store.is_active(sweep.id):  # it may have been extended since
                 await self._try_delete(sweep, config_map)
 
     def _is_expired(self, config_map: Manifest) -> bool:
+        kept = timedelta(days=self.clients.settings.sweep_days)
         try:
-            return sweep_configmap.read(config_map).since <= self.now() - timedelta(days=self.days)
+            return sweep_configmap.read(config_map).since <= self.clients.now() - kept
         except (KeyError, ValueError) as error:
             log.warning("kept %s: unreadable record: %s", config_map["metadata"]["name"], error)
             return False
@@ -106,10 +97,10 @@ class SweepGc:
         Continue with other sweeps if the cluster rejects one, for example in a removed namespace.
         """
         try:
-            trials = self.trials_of(sweep.cluster) if self.trials_of else self.cluster
+            trials = self.clients.of(sweep.cluster).trials
             if sweep.plan:
                 await engine.delete_experiments(sweep, sweep.plan, trials)
-            await self.cluster.merge(ref_of(config_map), sweep_configmap.RETIRED)
+            await self.clients.cluster.merge(ref_of(config_map), sweep_configmap.RETIRED)
             log.info("deleted %s, ended %s", sweep.id, sweep.since.date())
         except ClusterUnreachableError as failure:
             log.warning("kept %s: %s", sweep.id, failure)

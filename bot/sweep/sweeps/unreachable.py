@@ -12,6 +12,7 @@ from bot.platform.storage.work_queue import Lease
 from bot.sweep.clients import SweepClients
 from bot.sweep.lifecycle.trouble import unreachable, unreachable_line
 from bot.sweep.model.observation import Observation
+from bot.sweep.sweeps.durable_record import Save
 from bot.sweep.sweeps.notifier import Notifier
 from k8s.api.errors import ClusterUnreachableError
 from k8s.retry import Retry
@@ -20,7 +21,6 @@ RETRY = Retry(base=15.0)  # costs no request while the cluster is unreachable (k
 
 NEEDS_CLUSTER = {Action.LOGS, Action.SHOW, Action.TRIALS}
 
-Save = Callable[[SweepRecord], Awaitable[SweepRecord]]
 Respond = Callable[[Command, SweepRecord, Observation], Awaitable[None]]
 
 

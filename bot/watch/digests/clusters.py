@@ -9,7 +9,7 @@ from bot.measure.gpus.billing import by_cluster
 from bot.measure.gpus.command import ParsedCommand
 from bot.measure.gpus.hourly_store import HourlyStore
 from bot.measure.gpus.models import MAX_UNMEASURED, Hour, HourCapacity, UseColumns
-from bot.measure.gpus.sums import Sums, Totals, grouped
+from bot.measure.gpus.sums import Sums, Totals, summed
 from bot.platform.config.clusters import remote
 from bot.platform.config.policy import Config
 from bot.watch.digests.figures import Figures
@@ -55,7 +55,8 @@ class AllHours:
 
     async def missing(self, start: datetime, end: datetime) -> bool:
         """Return whether an hour of any cluster isn't stored."""
-        return any([await each.missing(start, end) for each in self._stores.values()])
+        found = [await each.capacities(start, end) for each in self._stores.values()]
+        return any(None in each.values() for each in found)
 
     async def measured(self, start: datetime, end: datetime) -> Measured:
         return Measured.of([await each.capacities(start, end) for each in self._stores.values()])
@@ -122,4 +123,4 @@ def _sum(totals: Totals, found: Figures, config: Config) -> Sums | None:
     if not totals.coverage:
         return None
     uses = [use for use in totals.uses if found.schedule.team in ("", use.team)]
-    return grouped(uses, config.prices, lambda _: "").get("", Sums())
+    return summed(uses, config.prices)

@@ -15,7 +15,7 @@ from datetime import date, datetime
 from bot.core.plan import HOME_CLUSTER
 from bot.measure.gpus.models import HOUR, MIN_COVERAGE, Hour, HourUse, UseColumns
 from bot.measure.gpus.overrequest import Overrequest, find_overrequests
-from bot.measure.gpus.sums import Sums, Totals, UsageSum, Use, charged, grouped
+from bot.measure.gpus.sums import Sums, Totals, UsageSum, charged, grouped, summed
 from bot.platform.config.digest_times import DigestSchedule
 from bot.platform.config.elastic import ElasticDeployment, is_elastic
 from bot.platform.config.idle_thresholds import IdleThresholds
@@ -148,11 +148,11 @@ def figures(
     return Figures(
         schedule=schedule,
         day=day,
-        total=_sum(sums, prices),
+        total=summed(sums, prices),
         underused=sum(underused.values()),
         low=low,
-        environments=_sum([use for use in sums if environments and use.namespace == environments], prices),
-        elastic=_sum(_elastic(working, elastic), prices),
+        environments=summed([use for use in sums if environments and use.namespace == environments], prices),
+        elastic=summed(_elastic(working, elastic), prices),
         reserved=grouped(Totals.of(reserved).uses, prices, lambda use: use.team),
         capacity=sum(each.capacity for each in capacities),
         free=sum(each.free for each in capacities),
@@ -190,10 +190,6 @@ def _prices_of(uses: Collection[UsageSum], prices: tuple[Price, ...]) -> dict[st
         if price is not None:
             found[use.model].append(price)
     return {model: (min(each), max(each)) for model, each in sorted(found.items())}
-
-
-def _sum(uses: Collection[Use], prices: tuple[Price, ...]) -> Sums:
-    return grouped(uses, prices, lambda _: "").get("", Sums())
 
 
 def _elastic(uses: UseColumns, elastic: tuple[ElasticDeployment, ...]) -> Collection[HourUse]:
@@ -278,7 +274,7 @@ def _idle_group(name: str, uses: list[HourUse], prices: tuple[Price, ...], *, un
         owner=uses[0].owner,
         team=uses[0].team,
         gpus=_at_a_time(uses),
-        sums=_sum(uses, prices),
+        sums=summed(uses, prices),
         partly=_partly(uses),
         underused=underused,
         askable=not uses[0].sweep and bool(uses[0].owner) and uses[0].cluster == HOME_CLUSTER,

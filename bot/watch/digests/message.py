@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any
 
-from bot.measure.gpus.command import ask_button
+from bot.measure.gpus.command import ask_button, unhealthy
 from bot.measure.gpus.models import NodeUse
 from bot.measure.gpus.sums import Sums
 from bot.platform.slack.blocks import Block, context, section
@@ -19,7 +19,7 @@ from bot.text.number_format import hours, money, percent, signed
 from bot.text.wording import counted, day_text, fitting, listed
 from bot.watch.digests.chart import alt_text
 from bot.watch.digests.figures import NOTABLE, Figures, MostIdle, Row
-from k8s.nodes.gpu_kinds import is_whole
+from k8s.nodes.gpus import is_whole
 
 MAX_ROWS = 5  # of the table; the rest are summed up as "others"
 MAX_SECTION = 2900  # characters; Slack takes 3,000
@@ -302,11 +302,8 @@ def _free_blocks(now: DigestContext) -> list[str]:
         )
     else:
         found.append("No GPUs free now.")
-    lost = [f"{node.unavailable} on {node.node}" for node in now.nodes if node.unavailable]
-    shut = list(dict.fromkeys(node.node for node in now.nodes if node.cordoned or not node.ready))
-    found += [f":warning: GPUs unavailable: {plain(listed(lost))}."] if lost else []
     found += [f"Free GPUs in cluster {code(name)}: unknown." for name in now.unmeasured]
-    return found + ([f":warning: Cordoned or not ready: {plain(listed(shut))}."] if shut else [])
+    return [*found, *unhealthy(now.nodes)]
 
 
 def _footer(figures: Figures, now: DigestContext) -> str:

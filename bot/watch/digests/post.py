@@ -1,5 +1,5 @@
-"""Post digests, with chart, details, and the week's page; correct one when late metrics arrive; tell the
-admin channel why one can't be posted.
+"""Post digests, with chart, details, and the week's page, compared with the days before; correct one when
+late metrics arrive; tell the admin channel why one can't be posted.
 
 Each is the job of one queue item, with the key `CHANNEL DAY`. The progress of each channel's last digest is
 in the ConfigMap `sweepbot-digests`, which survives the loss of Redis and is written with optimistic locking.

@@ -5,7 +5,7 @@ and its CSV file, queue a requested digest, redraw Home tabs.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -38,8 +38,9 @@ from bot.watch.home.view import HomeLoader
 from k8s.api.client import Manifests
 from k8s.api.errors import ApiError, ClusterUnreachableError, UnreachableError
 from k8s.nodes.devices import with_devices
-from k8s.nodes.gpus import read_holder, read_node
-from k8s.nodes.listed import list_devices, list_pods
+from k8s.nodes.gpu_pods import GpuPod
+from k8s.nodes.gpus import read_node
+from k8s.nodes.listed import list_devices, list_gpu_pods
 from k8s.retry import Retry
 
 log = logging.getLogger(__name__)
@@ -194,7 +195,7 @@ async def _measured(cluster: RemoteCluster) -> ClusterGpus:
     name = cluster.config.name
     try:
         listed, devices = await cluster.api.list("Node", ""), await list_devices(cluster.api)
-        nodes, pods = with_devices(listed, devices), await list_pods(cluster.api, devices)
+        nodes, pods = with_devices(listed, devices), await list_gpu_pods(cluster.api, devices)
     except ClusterUnreachableError as failure:
         return ClusterGpus(cluster=name, failure=_unseen(failure.seen))
     except (ApiError, UnreachableError) as error:
@@ -209,11 +210,11 @@ def _unseen(seen: datetime | None) -> str:
     return f"hasn't answered since {local_time(seen)}" if seen else "doesn't answer"
 
 
-def free_and_total(nodes: Manifests, pods: Manifests) -> tuple[int, int]:
+def free_and_total(nodes: Manifests, pods: Iterable[GpuPod]) -> tuple[int, int]:
     """Return the free and the allocatable GPUs of the nodes that are ready and not cordoned."""
     used = Counter[str]()
-    for holder in filter(None, map(read_holder, pods)):
-        used[holder.node] += holder.gpus
+    for pod in pods:
+        used[pod.node] += pod.gpus
     found = [node for node in map(read_node, nodes) if node and node.ready and not node.cordoned]
     free = sum(max(0, node.allocatable - used[node.node]) for node in found)
     return free, sum(node.allocatable for node in found)

@@ -75,10 +75,10 @@ class IdleMonitor:
         """Reconcile once. Return when to retry what Slack's rate limit held back; None if nothing was."""
         now, current = self.clients.now(), await SnoozeStore(self.clients).all()
         alerts, assessed = await self._alerts(current, now)
-        alerts, current = await self._apply_commands(alerts, assessed, current, now)
+        alerts, current, failure = await self._apply_commands(alerts, assessed, current, now)
         if assessed.gpus is not None:
             await self._stop_ignored(alerts, assessed.gpus, current, now)
-        return await self._notify(alerts, current, now)
+        return await self._notify(alerts, current, now, failure)
 
     async def _alerts(
         self, current: Mapping[str, Snooze], now: datetime
@@ -108,22 +108,26 @@ class IdleMonitor:
 
     async def _apply_commands(
         self, alerts: tuple[Alert, ...], assessed: Assessed, current: dict[str, Snooze], now: datetime
-    ) -> tuple[tuple[Alert, ...], dict[str, Snooze]]:
-        """Return the alerts with the questions that were asked, and the snoozes."""
-        queued, by_id = await self._commands(), {alert.id: alert for alert in alerts}
+    ) -> tuple[tuple[Alert, ...], dict[str, Snooze], Exception | None]:
+        """Return the alerts with the questions asked, the snoozes, and a reply's failure: it is repeated."""
+        by_id, done, failure = {alert.id: alert for alert in alerts}, list[Command](), None
         applier = AlertCommands(self.clients, self.source, now, self.cluster, self.cpus)
-        for command in queued:
+        for command in await self._commands():
             alert = by_id.get(command.alert)
-            if command.action is Action.ASK:
-                asked = await applier.ask(command, assessed.gpus, by_id, current)
-                await self.store.save(asked)
-                by_id |= {each.id: each for each in asked}
-            elif command.action is Action.KILL and assessed.of(alert) is None:
-                await applier.reply(command, UNSEEN, alert)
-            else:
-                current = await applier.apply(command, alert, current)
-        await self.clients.store.remove_commands(str(ITEM), queued)
-        return tuple(by_id.values()), current
+            try:
+                if command.action is Action.ASK:
+                    asked = await applier.ask(command, assessed.gpus, by_id, current)
+                    await self.store.save(asked)
+                    by_id |= {each.id: each for each in asked}
+                elif command.action is Action.KILL and assessed.of(alert) is None:
+                    await applier.reply(command, UNSEEN, alert)
+                else:
+                    current = await applier.apply(command, alert, current)
+                done.append(command)
+            except UNSENT as error:
+                failure = error
+        await self.clients.store.remove_commands(str(ITEM), done)
+        return tuple(by_id.values()), current, failure
 
     async def _stop_ignored(
         self,
@@ -151,10 +155,9 @@ class IdleMonitor:
         return [each for each in await self.clients.store.commands(str(ITEM)) if answers_here(each)]
 
     async def _notify(
-        self, alerts: tuple[Alert, ...], current: dict[str, Snooze], now: datetime
+        self, alerts: tuple[Alert, ...], current: dict[str, Snooze], now: datetime, failure: Exception | None
     ) -> timedelta | None:
         notifier, retry_after = AlertNotifier(self.clients, self.source, self.store, self.cluster), None
-        failure: Exception | None = None
         steps: list[Callable[[], Awaitable[None]]] = [notifier.report_xids]
         steps += [partial(notifier.show, alert, current, now) for alert in alerts]
         for step in steps:

@@ -96,6 +96,12 @@ async def homes(clients: Clients) -> Manifests:
     return await clients.cluster.list("PersistentVolumeClaim", namespace, labels=HOME_LABEL)
 
 
+async def has_home(record: EnvironmentRecord, clients: Clients) -> bool:
+    """Return whether its home exists: one that was stopped at once, or rejected, has none."""
+    namespace = configured(clients.config).namespace
+    return bool(record.home and await clients.cluster.get(home_ref(namespace, record.home)))
+
+
 async def create(record: EnvironmentRecord, clients: Clients) -> None:
     """Create the StatefulSet or the Deployment without pods.
 

@@ -12,13 +12,14 @@ from bot.platform.clients import Clients
 from bot.platform.pod_health import rules_admission as admission
 from bot.platform.pod_health import rules_scheduling as scheduling
 from bot.platform.pod_health import rules_startup as startup
-from bot.platform.pod_health.cluster_events import list_events, nodes_if_allowed
+from bot.platform.pod_health.cluster_events import list_events, nodes_if_allowed, rejected_replicas
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import Rule, TrialEvidence, event_time
 from bot.workspaces.environments.record import Environment
 from k8s.api.client import Manifests
 from k8s.environments import CONTAINER, home_ref
 from k8s.objects import Manifest, condition, parse_time
+from k8s.pods import read_pod
 
 CLOCK_SKEW = timedelta(seconds=5)
 AT_ONCE = {"unschedulable", "no-gpus", "gated"}  # the scheduler has tried: someone waits for the answer
@@ -102,18 +103,12 @@ async def _events(environment: Environment, evidence: TrialEvidence, clients: Cl
         kind = "Pod" if evidence.pod else "StatefulSet"
         found = await list_events(kind, namespace, meta["name"], clients)
     else:
-        found = await _replica_set_events(namespace, meta["name"], clients)
+        found = await rejected_replicas(namespace, meta["name"], clients)
     found = [each for each in found if _is_recent(each, environment.record.since)]
     if environment.record.home and scheduling.about_claims(evidence.unscheduled or {}):
         claim = home_ref(namespace, environment.record.home).name
         found += await list_events("PersistentVolumeClaim", namespace, claim, clients)
     return sorted(found, key=lambda event: str(event_time(event)))
-
-
-async def _replica_set_events(namespace: str, deployment: str, clients: Clients) -> Manifests:
-    """Return the events about a Deployment's ReplicaSets, which add the template's hash to its name."""
-    events = await clients.trials.list("Event", namespace, fields="involvedObject.kind=ReplicaSet")
-    return [each for each in events if each["involvedObject"]["name"].rpartition("-")[0] == deployment]
 
 
 def _is_recent(event: Manifest, since: datetime) -> bool:
@@ -155,7 +150,7 @@ def stage_of(pod: Manifest | None, events: Sequence[Manifest]) -> Stage:
         return Stage.VOLUME if pod and "persistentvolumeclaim" in _unscheduled(pod).lower() else Stage.NODE
     if _since(pod, "Ready"):
         return Stage.READY
-    if started_at(pod):
+    if read_pod(pod, CONTAINER).running_since:
         return Stage.SERVER
     return Stage.IMAGE if _mounted(pod, events) else Stage.VOLUME
 
@@ -169,7 +164,7 @@ def durations(pod: Manifest, events: Sequence[Manifest], since: datetime) -> dic
     ends = {
         Stage.NODE: _since(pod, "PodScheduled"),
         Stage.VOLUME: _mounted(pod, events),
-        Stage.IMAGE: started_at(pod),
+        Stage.IMAGE: read_pod(pod, CONTAINER).running_since,
         Stage.SERVER: _since(pod, "Ready"),
     }
     found = {}
@@ -178,14 +173,6 @@ def durations(pod: Manifest, events: Sequence[Manifest], since: datetime) -> dic
             found[stage.value] = max((end - since).total_seconds(), 0.0)
             since = max(end, since)
     return found
-
-
-def started_at(pod: Manifest) -> datetime | None:
-    """Return when its container started; None if it doesn't run."""
-    for each in pod.get("status", {}).get("containerStatuses") or ():
-        if each["name"] == CONTAINER:
-            return parse_time(((each.get("state") or {}).get("running") or {}).get("startedAt"))
-    return None
 
 
 def _mounted(pod: Manifest, events: Sequence[Manifest]) -> datetime | None:

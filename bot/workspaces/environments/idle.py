@@ -15,14 +15,14 @@ from bot.platform.config.environments import EnvironmentIdle
 from bot.platform.slack.mrkdwn import local_time
 from bot.text.number_format import percent
 from bot.workspaces.environments.record import EnvironmentRecord, Wanted
+from k8s.objects import Manifest
+from k8s.quantities import any_amount
 
 TICK = timedelta(minutes=5)
 MAX_GAP = 3 * TICK  # between two measurements; longer: the bot was away, and what happened is unknown
 
 RECENT = timedelta(minutes=10)  # an activity of the server counts as use for that long
 IDLE_CORES = 0.2
-NANO, MICRO, MILLI = 1e-9, 1e-6, 1e-3
-CPU_UNITS = {"n": NANO, "u": MICRO, "m": MILLI}
 
 
 class Use(StrEnum):
@@ -71,10 +71,13 @@ def gpu_peak(pod: PodUse | None, gpus: int) -> float | None:
     return max(peaks) if pod and len(peaks) == len(pod.gpus) >= gpus else None
 
 
-def cores(quantity: str) -> float | None:
-    """Return the CPU of metrics.k8s.io: `12345678n`, `12m`, or `2`; None for anything else."""
-    number, unit = (quantity[:-1], quantity[-1:]) if quantity[-1:] in CPU_UNITS else (quantity, "")
-    return int(number) * CPU_UNITS.get(unit, 1.0) if number.isdecimal() and len(number) < 20 else None
+def cores(metrics: Manifest) -> float | None:
+    """Return the CPU of a pod in metrics.k8s.io; None if that of a container is unknown."""
+    try:
+        found = [float(any_amount(each["usage"]["cpu"])) for each in metrics.get("containers") or ()]
+    except (KeyError, TypeError, ValueError):
+        return None
+    return sum(found) if found else None
 
 
 def jupyter_use(status: str, kernels: str) -> ServerUse | None:

@@ -17,13 +17,12 @@ import aiohttp
 from redis.asyncio import Redis
 
 from bot.core.errors import RetryAfterError
-from bot.core.stored_format import late_adapter
+from bot.core.stored_format import cached, late_adapter
 from bot.core.work_item import WorkItem
 from bot.measure.gpus.models import HALF_HOUR, NoGpuDataError, PodUse, Source
 from bot.platform.clients import Clients
 from bot.platform.pod_health.cluster_events import list_if_allowed
 from bot.platform.slack.client import UNSENT, MessageRejectedError, NotInChannelError
-from bot.platform.storage.work_queue import text
 from bot.workspaces.environments import cluster
 from bot.workspaces.environments.idle import (
     TICK,
@@ -151,7 +150,7 @@ class IdleJob:
             if error.status != 503:
                 raise
             return {}
-        return {each["metadata"]["name"]: _cores(each) for each in found}
+        return {each["metadata"]["name"]: cores(each) for each in found}
 
     async def _server(
         self, environment: Environment, pods: Mapping[str, Manifest], limit: asyncio.Semaphore
@@ -185,11 +184,7 @@ class IdleJob:
         return jupyter_use(status, await _get(f"{base}api/kernels?no_track_activity=1", token))
 
     async def _load(self, name: str) -> Quiet | None:
-        found = await self.redis.hget(QUIET_KEY, name)
-        try:
-            return _QUIET.validate_json(text(found)) if found else None
-        except ValueError:  # of another version
-            return None
+        return cached(_QUIET, await self.redis.hget(QUIET_KEY, name))
 
     async def _store(self, name: str, quiet: Quiet) -> None:
         async with self.redis.pipeline(transaction=True) as steps:
@@ -217,9 +212,3 @@ def _is_running(environment: Environment) -> bool:
     """Return whether to measure it. Services aren't: one that waits for requests is in use."""
     record = environment.record
     return record.service is None and record.wanted is Wanted.RUNNING and record.ready_at is not None
-
-
-def _cores(metrics: Manifest) -> float | None:
-    found = [cores(str(each.get("usage", {}).get("cpu", ""))) for each in metrics.get("containers") or ()]
-    known = [each for each in found if each is not None]
-    return sum(known) if known and len(known) == len(found) else None

@@ -25,7 +25,8 @@ class Observed:
     """What the cluster shows of an environment."""
 
     stage: Stage = Stage.NODE
-    has_pod: bool = False  # set if it shall stop
+    has_pod: bool = False  # set if it shall stop or is deleted, as `has_home`
+    has_home: bool = False
     node: str = ""
     problem: Diagnosis | None = None
     ready: int = 0  # pods of a service; the rest is set for services only
@@ -90,16 +91,14 @@ def _subject(record: EnvironmentRecord) -> str:
 
 
 def _details(record: EnvironmentRecord, seen: Observed) -> list[str]:
-    if record.wanted is Wanted.DELETED and record.service:
-        return []
     if record.wanted is Wanted.DELETED:
         again = f"`/env start {record.name} home={record.home}` reuses it"
         delete = f"`/env delete home {record.home}` deletes its files"
-        return [f"Home {code(record.home)} is kept. {again}; {delete}."]
+        return [f"Home {code(record.home)} is kept. {again}; {delete}."] if seen.has_home else []
     if record.wanted is Wanted.STOPPED:
-        free = [] if seen.has_pod else ["No GPUs are allocated."]
-        kept = [] if record.service else ["The home is kept."]
-        return [" ".join([*free, *kept])] if free or kept else []
+        free = "" if seen.has_pod else "No GPUs are allocated."
+        kept = "The home is kept." if seen.has_home else ""
+        return [f"{free} {kept}".strip()] if free or kept else []
     if seen.stage is not Stage.READY and seen.problem:
         return [*_where(seen), finding_text(seen.problem)]
     return [*_where(seen), *([_idle(record)] if record.warned_at else [])]
@@ -160,7 +159,7 @@ def _buttons(record: EnvironmentRecord, seen: Observed) -> list[Block]:
     if record.wanted is Wanted.DELETED:
         return []
     if record.wanted is Wanted.STOPPED:
-        home = "" if record.service else f" Its home {record.home} and the files in it are kept."
+        home = f" Its home {record.home} and the files in it are kept." if seen.has_home else ""
         title = f"Delete this {record.noun}?"
         delete = _confirm(title, f"Deletes {name}.{home}", "Delete", "Keep it")
         return [button(START, "Start", name), button(DELETE, "Delete", name, style="danger", confirm=delete)]

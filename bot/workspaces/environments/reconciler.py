@@ -79,7 +79,7 @@ class EnvironmentReconciler:
         """Show that it is deleted, then delete it: afterwards nothing knows its message."""
         record = environment.record
         if record.ts:
-            await self._show(record, Observed())
+            await self._show(record, Observed(has_home=await cluster.has_home(record, self.clients)))
         else:
             await self._tell(record.owner, NOT_IN_CHANNEL.format(record.noun.capitalize(), record.name))
         await self.clients.cluster.delete(ref_of(environment.manifest), uid=environment.uid)
@@ -114,7 +114,8 @@ class EnvironmentReconciler:
 
     async def _observe(self, environment: Environment, pods: Manifests) -> Observed:
         if environment.record.wanted is not Wanted.RUNNING:
-            return Observed(has_pod=bool(pods))
+            has_home = await cluster.has_home(environment.record, self.clients)
+            return Observed(has_pod=bool(pods), has_home=has_home)
         seen = await self._observe_pod(environment, deciding(pods, environment.record.replicas))
         if environment.record.service is None:
             return seen

@@ -18,7 +18,6 @@ from bot.core.errors import RetryAfterError, UserError
 from bot.core.stored_format import NewerFormatError
 from bot.platform.clients import Clients
 from bot.platform.config.environments import NAME
-from bot.platform.config.teams import team_of
 from bot.platform.slack.client import MessageRejectedError, NotInChannelError
 from bot.platform.slack.mrkdwn import code, plain
 from bot.text.wording import did_you_mean, listed
@@ -29,7 +28,7 @@ from bot.workspaces.environments.permissions import denial, home_denial, size_de
 from bot.workspaces.environments.record import Environment, EnvironmentRecord, Wanted
 from bot.workspaces.environments.requests import ITEM, EnvironmentRequest, Verb, load, write_audit
 from bot.workspaces.environments.spec import checked_gpus, still_configured
-from bot.workspaces.environments.start_service import start_service
+from bot.workspaces.environments.start_service import new_record, start_service
 from k8s.api.errors import ApiError, UnreachableError
 from k8s.environments import home_ref
 
@@ -214,20 +213,16 @@ class RequestJob:
             raise UserError(f"Home {code(home)} is being deleted. Use another name, or try again later.")
         if there is None and home == request.home:
             raise UserError(f"No home {code(home)}. For a new one, set its size, such as home={config.home}.")
-        return EnvironmentRecord(
-            name=name,
-            owner=request.user,
-            owner_name=request.user_name,
-            team=team_of(self.clients.config.teams, "", request.user),
-            channel=request.channel,
-            request_id=request.request_id,
+        return new_record(
+            request,
+            self.clients,
+            name,
             image=request.image or config.images[0].name,
             size=request.size or config.sizes[0].name,
             gpus=checked_gpus(request.profile, request.gpus, 0, self.clients.config.profiles),
             profile=request.profile,
             home=home,
             home_size=config.home if not request.home or home == request.home else request.home,
-            since=self.clients.now(),
         )
 
     def _check_size(

@@ -5,6 +5,7 @@ profile's GPUs, or refuse what is no longer configured. Pure.
 import hashlib
 import hmac
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit
 
 from bot.core.errors import UserError
@@ -41,12 +42,8 @@ def service_spec_of(record: EnvironmentRecord, config: Config) -> ServiceSpec:
     if environments is None or environments.services is None or service is None:
         raise UserError("Services aren't configured.")
     check_allowed(service, environments.services)
-    url = urlsplit(service_url_of(record.name, environments))
     return ServiceSpec(
-        name=record.name,
-        namespace=environments.namespace,
-        owner=record.owner,
-        team=record.team,
+        **_common(record, environments, service_url_of(record.name, environments)),
         image=service.image,
         port=service.port,
         command=service.command,
@@ -55,10 +52,6 @@ def service_spec_of(record: EnvironmentRecord, config: Config) -> ServiceSpec:
         cpu=service.cpu,
         memory=service.memory,
         gpus=service.gpus,
-        path=url.path or "/",
-        host=url.hostname or "",
-        ingress_class=environments.ingress_class,
-        ingress_annotations=environments.ingress_annotations,
         shape=shape_of("", service.gpus, config),
     )
 
@@ -72,12 +65,8 @@ def spec_of(record: EnvironmentRecord, config: Config) -> EnvironmentSpec:
         what, name = ("size", record.size) if image else ("image", record.image)
         gone = f"{what.capitalize()} {name} is no longer configured."
         raise UserError(f"{gone} Start the environment with another {what}=.")
-    url = urlsplit(url_of(record.name, environments))
     return EnvironmentSpec(
-        name=record.name,
-        namespace=environments.namespace,
-        owner=record.owner,
-        team=record.team,
+        **_common(record, environments, url_of(record.name, environments)),
         image=image.image,
         server=CODE_SERVER if image.server == CODE else JUPYTER,
         command=image.command,
@@ -85,12 +74,23 @@ def spec_of(record: EnvironmentRecord, config: Config) -> EnvironmentSpec:
         memory=size.memory,
         gpus=record.gpus,
         home=record.home,
-        path=url.path or "/",
-        host=url.hostname or "",
-        ingress_class=environments.ingress_class,
-        ingress_annotations=environments.ingress_annotations,
         shape=shape_of(record.profile, record.gpus, config),
     )
+
+
+def _common(record: EnvironmentRecord, config: EnvironmentConfig, url: str) -> dict[str, Any]:
+    """Return what the specifications of environments and of services have alike."""
+    parts = urlsplit(url)
+    return {
+        "name": record.name,
+        "namespace": config.namespace,
+        "owner": record.owner,
+        "team": record.team,
+        "path": parts.path or "/",
+        "host": parts.hostname or "",
+        "ingress_class": config.ingress_class,
+        "ingress_annotations": config.ingress_annotations,
+    }
 
 
 def checked_gpus(profile: str, wanted: int | None, before: int, profiles: tuple[Profile, ...]) -> int:

@@ -2,6 +2,8 @@
 those about environments.
 """
 
+from typing import Any
+
 from bot.core.errors import UserError
 from bot.platform.clients import Clients
 from bot.platform.config.teams import team_of
@@ -21,7 +23,8 @@ async def start_service(
     if existing and existing.request_id != request.request_id:
         raise UserError(_taken(existing, request.user))
     if existing is None:
-        record = _record(request, service, clients)
+        gpus = service.gpus * service.replicas
+        record = new_record(request, clients, request.name, image=service.image, gpus=gpus, service=service)
         others = [each.record for each in everything]
         refusal = service_start_denial(request.user, request.channel, clients.config)
         refusal = refusal or size_denial(request.user, record, others, clients.config)
@@ -40,16 +43,15 @@ def _taken(existing: EnvironmentRecord, user: str) -> str:
     return f"The name {name} is used by another service or environment. Use another name."
 
 
-def _record(request: EnvironmentRequest, service: Service, clients: Clients) -> EnvironmentRecord:
+def new_record(request: EnvironmentRequest, clients: Clients, name: str, **what: Any) -> EnvironmentRecord:
+    """Return the record of a new environment or service of who requested it. `what`: the other fields."""
     return EnvironmentRecord(
-        name=request.name,
+        name=name,
         owner=request.user,
         owner_name=request.user_name,
         team=team_of(clients.config.teams, "", request.user),
         channel=request.channel,
         request_id=request.request_id,
-        image=service.image,
-        gpus=service.gpus * service.replicas,
-        service=service,
         since=clients.now(),
+        **what,
     )

@@ -1,13 +1,19 @@
-"""Metrics count what happened once, under labels that can't grow."""
+"""Metrics count what happened once, under labels that can't grow. Each call has one log line, with its sweep:
+DEBUG, or INFO if it failed.
+"""
 
 import asyncio
+import json
+import logging
 
 import pytest
 from prometheus_client import REGISTRY as DEFAULT
 
 from bot.core.errors import RetryAfterError
-from bot.core.metrics import CALLS, REGISTRY, measured, running, slack_called
+from bot.core.metrics import CALLS, REGISTRY, log, measured, running, slack_called
+from bot.platform.runtime.log_format import JsonLines, about
 from bot.platform.storage.queue_state import QUEUE, SWEEPS
+from bot.text.masking import Mask
 
 
 def value(name, **labels):
@@ -87,3 +93,42 @@ def test_labels_never_name_a_sweep_or_a_person():
     assert names == few | {"state", "phase"}
     assert {QUEUE, SWEEPS, CALLS} <= REGISTRY._collector_to_names.keys()
     assert not any(family.name.startswith("sweepbot") for family in DEFAULT.collect())
+
+
+def lines(caplog, level):
+    return [record for record in caplog.records if record.name == log.name and record.levelno == level]
+
+
+def test_call_is_logged_at_debug_with_its_sweep(caplog):
+    caplog.set_level("DEBUG", log.name)
+    with about("lr-brave-otter"), measured("slack", operation="chat.postMessage"):
+        pass
+    [line] = lines(caplog, logging.DEBUG)
+    assert line.getMessage().startswith("call: slack chat.postMessage in 0.")
+    assert line.getMessage().endswith("s: ok")
+    with about("lr-brave-otter"):
+        assert json.loads(JsonLines(Mask()).format(line))["sweep"] == "lr-brave-otter"
+
+
+def test_failed_call_is_logged_at_info_on_one_line(caplog):
+    caplog.set_level("INFO", log.name)
+    with (
+        pytest.raises(OSError, match="refused"),
+        measured("git", operation="fetch https://git.example/x.git"),
+    ):
+        raise OSError("refused\nFATAL forged line" + "x" * 1000)
+    with measured("git"):
+        pass
+    [line] = lines(caplog, logging.INFO)
+    assert "\n" not in line.getMessage()
+    assert len(line.getMessage()) < 400
+    assert lines(caplog, logging.DEBUG) == []
+
+
+def test_ordinary_answer_is_logged_at_debug(caplog):
+    caplog.set_level("DEBUG", log.name)
+    with pytest.raises(KeyError), measured("kubernetes", lambda _: True, "GET /x"):
+        raise KeyError("not found")
+    assert lines(caplog, logging.INFO) == []
+    [line] = lines(caplog, logging.DEBUG)
+    assert line.getMessage().endswith("'not found'")

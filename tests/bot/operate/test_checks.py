@@ -10,7 +10,7 @@ from bot import workspace_table
 from bot.core.commands import Action, Command
 from bot.core.errors import UserError
 from bot.core.work_item import DOCTOR
-from bot.operate import checks, concurrently
+from bot.operate import checks, findings
 from bot.operate.check_cluster import profiles
 from bot.operate.check_queues import queues
 from bot.operate.check_services import SCOPES
@@ -117,7 +117,7 @@ async def test_invalid_setting_is_reported_by_its_sentence():
     async def check():
         raise UserError("REDIS_URL: the value of db is invalid.")
 
-    [finding] = await concurrently.run_all([("Redis", check())])
+    [finding] = await findings.run_all([("Redis", check())])
     assert (finding.check, finding.text) == ("Redis", "REDIS_URL: the value of db is invalid.")
 
 
@@ -163,7 +163,7 @@ async def test_mlflow_gets_the_credentials_that_its_own_client_would_send(here, 
 
 
 async def test_endless_check_is_stopped(here, monkeypatch):
-    monkeypatch.setattr(concurrently, "CHECK_TIMEOUT", 0.5)
+    monkeypatch.setattr(findings, "CHECK_TIMEOUT", 0.5)
 
     async def silent(_):
         await asyncio.Event().wait()

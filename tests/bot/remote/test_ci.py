@@ -12,9 +12,8 @@ import pytest
 from bot.__main__ import main
 from bot.core.errors import UserError
 from bot.remote import ci_host
-from bot.remote.ci import run_ci
+from bot.remote.ci import Verdict, code, pairs, report, run_ci, verdict
 from bot.remote.ci_host import pull_request
-from bot.remote.ci_verdict import Verdict, code, pairs, report, verdict
 from k8s.retry import Retry
 
 TOKEN = f"swb_{'a' * 43}"

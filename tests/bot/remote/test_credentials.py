@@ -95,12 +95,12 @@ def test_github_job_gets_tokens_for_this_url_alone_and_renews_them(server, job, 
     [(_, path, headers)] = server.calls
     assert path == "/token?api-version=2.0&audience=https%3A%2F%2Fsweepbot.example.com"
     assert headers["Authorization"] == "Bearer of-the-job"
-    monkeypatch.setattr("bot.remote.github_token.RENEWED", -1)
+    monkeypatch.setattr("bot.remote.credentials.RENEWED", -1)
     assert found.token == "d.e.f"
 
 
 def test_github_job_outlives_an_outage_of_github(server, job, file, monkeypatch):
-    monkeypatch.setattr("bot.remote.github_token.RETRY", Retry(base=0, attempts=3))
+    monkeypatch.setattr("bot.remote.credentials.RETRY", Retry(base=0, attempts=3))
     server.answers = [(503, {}, ""), (429, {}, ""), (200, {}, '{"value": "a.b.c"}')]
     assert current(job).token == "a.b.c"
     server.answers = [(503, {}, "")]

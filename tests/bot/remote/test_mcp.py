@@ -8,7 +8,7 @@ from mcp import Client as Agent
 from bot.remote import client, mcp_tools
 from bot.remote.client import Client
 from bot.remote.credentials import Credentials
-from bot.remote.mcp_server import Remote
+from bot.remote.mcp_tools import Remote
 from bot.remote.mcp_tools import server as mcp_server
 from k8s.retry import Retry
 from tests.bot.remote.test_client import SWEEP, TOKEN, problem

@@ -117,6 +117,11 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
         (f"client-key-data: LS0tLS1CRUdJTiBSU0EgUFJJ{LONG}=", "client-key-data: ***"),
         (f"a tail:\n{LONG[:7]}\n{LONG}\nab=\n{KEY_END}\nend", f"a tail:\n***\n{KEY_END}\nend"),
         (f'"{LONG[:7]}\\n{LONG}==\\n{KEY_END}\\n"', f'"***\n{KEY_END}\\n"'),
+        (
+            f"10:00Z a tail:\n10:01Z {LONG}\n10:02Z {LONG}\n10:03Z ab=\n10:03Z {KEY_END}\n10:04Z end",
+            f"10:00Z a tail:\n10:01Z ***\n{KEY_END}\n10:04Z end",
+        ),
+        (f"--api-key /{LONG}/a", "--api-key ***"),
         (f"key\n{KEY}\n{LONG}\n{KEY_END}", f"key\n***\n***\n{KEY_END}"),
     ],
 )
@@ -143,6 +148,8 @@ def test_mask_hides_secrets_only(text, shown):
         "task-brave-otter-a1b2c3d4 of sk-brave-otter",
         "pull access denied, may require authorization: server message: insufficient_scope",
         f"HEAD is now at {LONG}",
+        "--ssh-key /home/ada/.ssh/id_ed25519 --tls-key=~/certs/server-1.pem API_KEY=../secrets/key-0123",
+        "INFO done\nINFO expected -----END RSA PRIVATE KEY-----",
         "curl https://x:8443/a -o b: 200; docker login --password-stdin reg",
         "docker login reg; docker run -p 8080:80 a && docker login -u ada reg && docker run -p 8080:80 a",
         "ddp.model.encoder.layers.0.self_attn.in_proj_weight, MSG.conv2d.weight.layer1.block0.running_mean",

@@ -19,7 +19,7 @@ from bot.platform.config.permissions import denial, queue_member
 from bot.platform.config.policy import parse_config
 from bot.platform.config.teams import Team
 from bot.sweep.launch.spending import limits
-from handlers.api import issuer_keys
+from handlers.api import ci_tokens
 from handlers.api.callers import CALLS_PER_MINUTE
 from tests.bot.factories import ADMIN, OWNER, STRANGER
 from tests.cases import cases
@@ -182,7 +182,7 @@ async def test_new_key_is_found_after_a_minute(call, issuer, monkeypatch):
     assert (await call("GET", "/sweeps", by=issuer.token()))[0] == 200
     issuer.keys = {"k2": OTHER}
     assert (await call("GET", "/sweeps", by=issuer.token(OTHER, "k2")))[0] == 401
-    monkeypatch.setattr(issuer_keys, "MIN_INTERVAL", -1)
+    monkeypatch.setattr(ci_tokens, "MIN_INTERVAL", -1)
     assert (await call("GET", "/sweeps", by=issuer.token(OTHER, "k2")))[0] == 200
     assert (await call("GET", "/sweeps", by=issuer.token()))[0] == 401, "the old one is gone"
 
@@ -191,11 +191,11 @@ async def test_issuer_that_cannot_be_read_is_named_and_known_keys_stay(call, iss
     issuer.is_down = True
     status, problem = await call("GET", "/sweeps", by=issuer.token())
     assert (status, issuer.url in problem["detail"]) == (503, True)
-    monkeypatch.setattr(issuer_keys, "MIN_INTERVAL", -1)
+    monkeypatch.setattr(ci_tokens, "MIN_INTERVAL", -1)
     issuer.is_down = False
     assert (await call("GET", "/sweeps", by=issuer.token()))[0] == 200
     issuer.is_down = True
-    monkeypatch.setattr(issuer_keys, "MAX_AGE", -1)
+    monkeypatch.setattr(ci_tokens, "MAX_AGE", -1)
     assert (await call("GET", "/sweeps", by=issuer.token()))[0] == 200
 
 
@@ -204,7 +204,7 @@ async def test_issuer_that_cannot_be_read_is_named_and_known_keys_stay(call, iss
     [
         ({"issuer": "https://evil.example"}, 200),
         ({"jwks_uri": "file:///etc/passwd"}, 200),
-        ({"more": "x" * issuer_keys.MAX_SIZE}, 200),
+        ({"more": "x" * ci_tokens.MAX_SIZE}, 200),
         ({}, 203),
     ],
     ids=["issuer", "keys", "size", "status"],

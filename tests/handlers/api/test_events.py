@@ -7,8 +7,9 @@ from contextlib import suppress
 import pytest
 
 from bot.core.record import Phase
+from handlers.api.app import CALLS_AT_ONCE
 from handlers.api.events import MAX_PER_TOKEN
-from handlers.api.received import MAX_BODY
+from handlers.api.models import MAX_BODY
 from tests.bot.factories import NOW, a_sweep
 
 
@@ -107,6 +108,34 @@ async def test_wait_whose_client_is_gone_leaves_its_place(api, token, sweep, fol
     await wait_until(is_admitted, "a client that is gone leaves its place", seconds=20)
 
 
+async def test_calls_that_wait_for_a_worker_leave_their_places_when_their_clients_are_gone(
+    api, token, sweep, wait_until
+):
+    path, headers = f"/api/v1/sweeps/{sweep.id}", {"Authorization": f"Bearer {token}"}
+    calls = [asyncio.create_task(api.get(f"{path}/logs", headers=headers)) for _ in range(CALLS_AT_ONCE + 1)]
+    [refused], _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    assert refused.result().status == 429, "the others wait"
+    for each in calls:
+        each.cancel()
+
+    async def is_admitted():
+        async with api.get(path, headers=headers) as shown:
+            return shown.status == 200
+
+    await wait_until(is_admitted, "a client that is gone leaves its place", seconds=20)
+
+
+async def test_head_of_events_is_answered_by_headers_and_holds_nothing(api, token, sweep):
+    request = f"HEAD /api/v1/sweeps/{sweep.id}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}"
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    for _ in range(MAX_PER_TOKEN + 1):
+        writer.write(f"{request}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK")
+        assert b"content-type: text/event-stream" in head
+    writer.close()
+
+
 def raw(path, *headers, length=9999):
     lines = [f"POST /api/v1{path} HTTP/1.1", "Host: x", f"Content-Length: {length}", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
@@ -145,7 +174,7 @@ async def test_body_that_turns_out_too_large_is_refused(api, token):
 
 
 async def test_body_that_comes_too_slowly_is_refused(api, token, monkeypatch):
-    monkeypatch.setattr("handlers.api.received.BODY_TIMEOUT", 0.05)
+    monkeypatch.setattr("handlers.api.models.BODY_TIMEOUT", 0.05)
     headers = (f"Authorization: Bearer {token}", "Idempotency-Key: k")
     assert await answer_to(api, raw("/sweeps", *headers) + b"half") == "HTTP/1.1 408"
 

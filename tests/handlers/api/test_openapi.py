@@ -5,8 +5,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from bot.core.record import Phase
-from handlers.api.calls import CALLS
-from handlers.api.openapi import document
+from handlers.api.calls import CALLS, document
 from tests.handlers.api.test_sweeps import stored
 
 

@@ -157,7 +157,7 @@ async def test_person_who_joins_the_channel_is_admitted_within_a_minute(call, sl
     slack.workspace.channels["C1"].members.add("U2")
     theirs = token_in(await typed("token", user_id="U2"))
     assert (await call("GET", "/sweeps", by=theirs))[0] == 403
-    monkeypatch.setattr("handlers.api.members.ABSENT_TTL", -1)
+    monkeypatch.setattr("handlers.api.callers.ABSENT_TTL", -1)
     assert (await call("GET", "/sweeps", by=theirs))[0] == 200
 
 
@@ -169,7 +169,7 @@ async def test_channel_is_asked_about_once_and_kept_while_slack_is_down(call, sl
         return await ask(*args, **fields)
 
     monkeypatch.setattr(AsyncWebClient, "conversations_members", counted)
-    monkeypatch.setattr("handlers.api.members.PAGE", 2)
+    monkeypatch.setattr("handlers.api.callers.PAGE", 2)
     answers = await asyncio.gather(*(call("GET", "/sweeps") for _ in range(6)))
     assert [status for status, _ in answers] == [200] * 6
     pages = len(slack.workspace.channels["C1"].members) / 2
@@ -181,7 +181,7 @@ async def test_channel_is_asked_about_once_and_kept_while_slack_is_down(call, sl
     assert [each["channel"] for each in asked if each["channel"] != "C1"] == ["C2"]
     assert len(asked) == -(-pages // 1) + 1
     slack.workspace.channels["C1"].members.clear()
-    monkeypatch.setattr("handlers.api.members.TTL", -1)
+    monkeypatch.setattr("handlers.api.callers.TTL", -1)
     monkeypatch.setattr(slack._api, "stumbles", {"conversations.members": ["internal_error"] * 9})
     assert (await call("GET", "/sweeps"))[0] == 200
 

@@ -136,7 +136,7 @@ def test_devices_of_other_classes_drivers_and_of_no_single_node_do_not_count():
 
 def test_pod_holds_what_its_claims_allocated():
     [found] = held([pod("p1", "c1", "c2")], [claim("c1", "gpu-0", "gpu-1"), claim("c2", "gpu-2")])
-    assert (found.holder.gpus, found.sizes, found.holder.node) == (3, {GPU_CLASS: 3}, "n1")
+    assert (found.gpus, found.sizes, found.node) == (3, {GPU_CLASS: 3}, "n1")
 
 
 def test_pod_that_waits_wants_what_its_claim_requests():
@@ -147,21 +147,21 @@ def test_pod_that_waits_wants_what_its_claim_requests():
     no = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     waiting["status"]["conditions"] = [no]
     [found] = held([waiting], [claim("c1", count=2)])
-    assert (found.holder, found.wanted, found.lacks_gpus) == (None, 2, True)
+    assert (found.gpus, found.wanted, found.lacks_gpus) == (0, 2, True)
     [found] = held([waiting], [claim("c1", count=None, allocationMode="All")])
     assert found.wanted == 1, "a node's number is unknown"
 
 
 def test_shared_claim_counts_for_the_first_pod_only():
     first, second = held([pod("p1", "c1"), pod("p2", "c1")], [claim("c1", "gpu-0", pods=("p1", "p2"))])
-    assert (first.holder.gpus, second) == (1, None)
+    assert (first.gpus, second) == (1, None)
 
 
 def test_shared_claim_counts_once_while_it_waits_and_for_the_next_pod_when_the_first_has_ended():
     waiting = [pod("p2", "c1", node=""), pod("p1", "c1", node="")]
     assert [each and each.wanted for each in held(waiting, [claim("c1", count=2)])] == [None, 2]
     [left] = held([pod("p2", "c1")], [claim("c1", "gpu-0", pods=("p1", "p2"))])
-    assert left.holder.gpus == 1
+    assert left.gpus == 1
 
 
 def test_claimed_gpus_count_beside_those_that_a_container_requests():
@@ -197,6 +197,6 @@ def test_watched_pods_with_claims_are_kept_until_they_end():
     known.put(pod("p1", "c1"))
     assert not known.pods
     [kept] = known.claiming.values()
-    assert held([kept], [claim("c1", "gpu-0")])[0].holder.gpus == 1
+    assert held([kept], [claim("c1", "gpu-0")])[0].gpus == 1
     known.put({**pod("p1", "c1"), "status": {"phase": "Succeeded"}})
     assert not known.claiming

@@ -18,8 +18,8 @@ def in_namespace(namespace, **changes):
 
 def test_gpu_pod_has_what_a_sample_reads():
     running, waiting = read_gpu_pod(pod()), read_gpu_pod(pod(phase="Pending", node="", since=None))
-    assert (running.holder.gpus, running.wanted, running.exports) == (2, 0, False)
-    assert (waiting.holder, waiting.wanted, waiting.node) == (None, 2, "")
+    assert (running.gpus, running.wanted, running.exports) == (2, 0, False)
+    assert (waiting.gpus, waiting.wanted, waiting.node) == (0, 2, "")
     assert waiting.needs["nvidia.com/gpu"] == 2000
     exporter = read_gpu_pod(an_exporter())
     assert (exporter.namespace, exporter.name, exporter.node, exporter.exports) == (

@@ -4,9 +4,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from k8s.nodes.dcgm import LastError, Load, Reading, is_exporter, read_errors, read_exporter
-from k8s.nodes.gpu_kinds import NodeDevices, is_shared, with_share
-from k8s.nodes.gpus import Holder, concerns_gpus, node_sizes, read_holder, read_node, read_usage
+from k8s.nodes.dcgm import Load, Reading, Xid, is_exporter, read_errors, read_exporter
+from k8s.nodes.gpu_pods import read_gpu_pod
+from k8s.nodes.gpus import (
+    NodeDevices,
+    concerns_gpus,
+    is_shared,
+    node_sizes,
+    read_node,
+    read_usage,
+    with_share,
+)
 from tests.cases import cases
 
 # The labels that dcgm-exporter's sources give to a metric; the host's was renamed in 2026.
@@ -59,10 +67,10 @@ def test_xid_is_the_last_error_of_a_gpu() -> None:
         'DCGM_FI_DEV_XID_ERRORS{UUID="GPU-4dc0",modelName="A100",err_code="79",namespace="a",pod="b"} 79\n'
         'DCGM_FI_DEV_XID_ERRORS{gpu="1",UUID="GPU-5ed1",modelName="A100",namespace="",pod=""} 0\n'
     )
-    assert read_errors(TEXT) == []
-    assert read_errors(text) == [
-        LastError(namespace="a", pod="b", device="GPU-4dc0", model="A100", code=79),
-        LastError(namespace="", pod="", device="GPU-5ed1", model="A100", code=0),
+    assert read_errors(TEXT, "n1") == []
+    assert read_errors(text, "n1") == [
+        Xid(node="n1", namespace="a", pod="b", device="GPU-4dc0", model="A100", code=79),
+        Xid(node="n1", namespace="", pod="", device="GPU-5ed1", model="A100", code=0),
     ]
 
 
@@ -152,12 +160,12 @@ def test_label_escapes_are_decoded() -> None:
 def test_gpus_without_uuid_are_distinguished_by_index() -> None:
     text = util("5", util("7", index=1, labels=""), labels="")
     assert {(each.device, each.share) for each in read_exporter(text)} == {("n1:0", 0.05), ("n1:1", 0.07)}
-    errors = read_errors(text.replace("DEV_GPU_UTIL", "DEV_XID_ERRORS"))
+    errors = read_errors(text.replace("DEV_GPU_UTIL", "DEV_XID_ERRORS"), "n1")
     assert {error.device for error in errors} == {"n1:0", "n1:1"}
 
 
 def test_xid_that_is_no_number_is_none() -> None:
-    assert read_errors(util("NaN").replace("DEV_GPU_UTIL", "DEV_XID_ERRORS")) == []
+    assert read_errors(util("NaN").replace("DEV_GPU_UTIL", "DEV_XID_ERRORS"), "n1") == []
 
 
 def test_hostile_line_is_parsed_in_linear_time() -> None:
@@ -181,14 +189,18 @@ def pod(phase="Running", node="n1", since="2026-11-20T10:00:00Z", **resources):
     }
 
 
-HOLDER = {"namespace": "sweeps", "pod": "t-1-x", "node": "n1", "labels": {"a": "b"}, "gpus": 2}
-SIZES = {"cpu_requested": 0.5, "ram_requested": 4.0 * 2**30}
+HELD = {"namespace": "sweeps", "name": "t-1-x", "node": "n1", "labels": {"a": "b"}, "gpus": 2}
+HELD |= {"cpu_requested": 0.5, "ram_requested": 4.0 * 2**30, "started": None, "pod_started": None}
+
+
+def held(made):
+    return {name: value for name, value in vars(read_gpu_pod(made)).items() if name in HELD}
 
 
 def test_pod_allocates_gpus_while_it_runs_or_pulls_its_image() -> None:
     started = datetime(2026, 11, 20, 10, tzinfo=UTC)
-    assert read_holder(pod()) == Holder(**HOLDER, **SIZES, started=started)
-    assert read_holder(pod(phase="Pending", since=None)) == Holder(**HOLDER, **SIZES, started=None)
+    assert held(pod()) == HELD | {"started": started}
+    assert held(pod(phase="Pending", since=None)) == HELD
 
 
 def test_pod_whose_container_has_restarted_has_its_own_start() -> None:
@@ -196,20 +208,7 @@ def test_pod_whose_container_has_restarted_has_its_own_start() -> None:
     restarted["status"]["startTime"] = "2026-11-20T08:00:00Z"
     restarted["status"]["containerStatuses"][0]["restartCount"] = 7
     began = datetime(2026, 11, 20, 8, tzinfo=UTC)
-    assert read_holder(restarted) == Holder(**HOLDER, **SIZES, started=None, pod_started=began)
-
-
-@pytest.mark.parametrize(
-    "pod",
-    [
-        pod(phase="Succeeded"),
-        pod(phase="Failed"),
-        pod(phase="Pending", node=""),
-        pod(**{"nvidia.com/gpu": "0"}),
-    ],
-)
-def test_pod_in_other_states_allocates_none(pod) -> None:
-    assert read_holder(pod) is None
+    assert held(restarted) == HELD | {"pod_started": began}
 
 
 def test_holders_are_pods_with_gpus_and_their_exporters() -> None:
@@ -224,8 +223,8 @@ def test_limits_count_as_requests_and_slices_as_gpus() -> None:
     asked = pod()
     limits = {"nvidia.com/mig-3g.40gb": "1", "nvidia.com/gpu": "2"}
     asked["spec"]["containers"][0]["resources"] = {"limits": limits}
-    holder = read_holder(asked)
-    assert (holder.gpus, holder.cpu_requested) == (3, None)
+    found = read_gpu_pod(asked)
+    assert (found.gpus, found.cpu_requested) == (3, None)
 
 
 def node(**changes):

@@ -3,7 +3,16 @@
 import pytest
 
 from k8s.katib.pod_shape import PodShape
-from k8s.nodes.machines import UNLIMITED, Machine, barriers, can_run, fits, lacking, read_machine, tolerates
+from k8s.nodes.machines import (
+    Machine,
+    barriers,
+    can_run,
+    fits,
+    lacking,
+    read_machine,
+    tolerates,
+    unmatched,
+)
 from tests.cases import cases
 
 GPU = "nvidia.com/gpu"
@@ -23,7 +32,7 @@ def test_machine_has_devices_by_capacity_and_the_rest_by_what_is_allocatable():
     meta, spec = {"name": "n1", "labels": {"gpu": "h100"}}, {"taints": [TEAM], "unschedulable": True}
     machine = read_machine({"metadata": meta, "spec": spec, "status": status})
     assert (machine.name, machine.labels, machine.taints) == ("node n1", {"gpu": "h100"}, (TEAM,))
-    assert machine.resources == {"cpu": 63.5, "memory": 500 * 2**30, GPU: 8, "pods": UNLIMITED}
+    assert machine.resources == {"cpu": 63.5, "memory": 500 * 2**30, GPU: 8, "pods": 100}
 
 
 @pytest.mark.parametrize(
@@ -112,7 +121,9 @@ LABELS = {"gpu": "h100", "age": "3"}
 )
 def test_node_affinity_has_kubernetes_operators(operator, key, values, runs):
     rule = {"key": key, "operator": operator} | ({"values": values} if values else {})
-    assert can_run(required({"matchExpressions": [rule]}), LABELS, ()) is runs
+    pod = required({"matchExpressions": [rule]})
+    assert can_run(pod, LABELS, ()) is runs
+    assert (unmatched(pod, LABELS) == []) is runs
 
 
 def required(*terms):

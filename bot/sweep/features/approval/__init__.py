@@ -46,19 +46,12 @@ FEATURE = Feature(
     problem=decide.problem,
     buttons=decide.buttons,
     live_message={
-        decide.REQUEST: LiveMessage(
-            build=decide.message,
-            ts=lambda sweep: sweep.of(ApprovalState).ts,
-            fingerprint=lambda sweep: sweep.of(ApprovalState).fingerprint,
-            shown=lambda sweep, ts, fingerprint: sweep.change(ApprovalState, ts=ts, fingerprint=fingerprint),
-            is_loud=lambda _: True,
-        ),
+        decide.REQUEST: LiveMessage.of(ApprovalState, decide.message, is_loud=lambda _: True),
         "approval_before": LiveMessage(
             build=decide.earlier_message,
             ts=lambda sweep: sweep.of(ApprovalState).earlier,
             fingerprint=lambda _: "",
             shown=decide.earlier_edited,
-            is_loud=lambda _: False,
         ),
     },
 )

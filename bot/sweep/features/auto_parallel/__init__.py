@@ -14,10 +14,11 @@ from bot.sweep.features.auto_parallel.decide import (
     lines,
 )
 from bot.sweep.launch.user_limits import limited_sweeps, other_peaks
-from bot.sweep.model import pace
 from bot.sweep.model.capacity_request import capacity_request
+from bot.sweep.model.experiment import ended_by_lowered_count
 from bot.sweep.model.feature import Feature, Moment, Step
 from bot.sweep.model.observation import Observation
+from bot.sweep.model.pace import steer
 from bot.sweep.results.live import PERIOD
 
 
@@ -43,8 +44,8 @@ FEATURE = Feature(
     states=(AutoParallelState,),
     observe=observe,
     steps=(Step(at=Moment.NEXT, decide=decide.follow),),  # by the trials that are left
-    continues=pace.continues,
-    steer=pace.steer,
+    continues=ended_by_lowered_count,
+    steer=steer,
     restarted=decide.restarted,
     lines=lines,
 )

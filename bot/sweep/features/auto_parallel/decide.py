@@ -106,7 +106,7 @@ def can_change(sweep: SweepRecord, seen: Observation) -> bool:
     """Return whether Katib can follow: no trials are kept from starting."""
     if seen.experiment is None or sweep.first_only or sweep.draining or sweep.holds:
         return False
-    return seen.open or ended_by_lowered_count(sweep, seen.experiment)
+    return seen.open or ended_by_lowered_count(sweep, seen)
 
 
 def can_grow(sweep: SweepRecord, capacity: FreeCapacity, seen: Observation, now: datetime) -> bool:

@@ -13,8 +13,9 @@ from bot.sweep.features.budget.decide import (
     restart_denial,
     used,
 )
-from bot.sweep.model import pace
+from bot.sweep.model.experiment import ended_by_lowered_count
 from bot.sweep.model.feature import CommandRule, Feature, Moment, Step
+from bot.sweep.model.pace import steer
 
 FEATURE = Feature(
     name="budget",
@@ -23,8 +24,8 @@ FEATURE = Feature(
     commands={Action.BUDGET: CommandRule(denial=raise_denial, apply=raised)},
     requeue=requeue,
     prepare=prepare,
-    continues=pace.continues,
-    steer=pace.steer,
+    continues=ended_by_lowered_count,
+    steer=steer,
     restart_denial=restart_denial,
     lines=lines,
     saved=used,

@@ -78,14 +78,14 @@ def limit_reason(sweep: SweepRecord, experiment: Experiment | None, config: Conf
     if experiment.end is not End.ALL_TRIALS:
         return "Katib only extends a sweep that used all its trials"
     if space.max_trials >= trial_limit(space, config):
-        is_all = combinations(space) == space.max_trials
+        is_all = combinations(space.parameters) == space.max_trials
         return "all combinations have been tried" if is_all else f"{space.max_trials} trials are the maximum"
     return ""
 
 
 def trial_limit(space: SearchSpace, config: Config) -> int:
     """Return the maximum total: a finite space has no more trials than combinations."""
-    return min(config.limits.trials, combinations(space) or config.limits.trials)
+    return min(config.limits.trials, combinations(space.parameters) or config.limits.trials)
 
 
 def ended(sweep: SweepRecord, seen: Observation, config: Config) -> SweepRecord:

@@ -146,15 +146,5 @@ FEATURE = Feature(
     states=(FailingParameters,),
     observe=observe,
     steps=(Step(at=Moment.PROBLEMS, decide=follow),),
-    live_message={
-        KIND: LiveMessage(
-            build=message,
-            ts=lambda sweep: sweep.of(FailingParameters).ts,
-            fingerprint=lambda sweep: sweep.of(FailingParameters).fingerprint,
-            shown=lambda sweep, ts, fingerprint: sweep.change(
-                FailingParameters, ts=ts, fingerprint=fingerprint
-            ),
-            is_loud=lambda _: False,
-        )
-    },
+    live_message={KIND: LiveMessage.of(FailingParameters, message)},
 )

@@ -13,13 +13,5 @@ FEATURE = Feature(
     steps=(Step(at=Moment.PROBLEMS, decide=decide.follow),),
     ended=decide.ended,
     lines=texts.lines,
-    live_message={
-        "health": LiveMessage(
-            build=texts.message,
-            ts=lambda sweep: sweep.of(HealthState).ts,
-            fingerprint=lambda sweep: sweep.of(HealthState).fingerprint,
-            shown=lambda sweep, ts, fingerprint: sweep.change(HealthState, ts=ts, fingerprint=fingerprint),
-            is_loud=texts.is_loud,
-        )
-    },
+    live_message={"health": LiveMessage.of(HealthState, texts.message, is_loud=texts.is_loud)},
 )

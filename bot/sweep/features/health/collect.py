@@ -122,7 +122,7 @@ class EvidenceCollector:
         events = [event for ref in refs for event in await self._events(ref.kind, ref.name)]
         services = tuple(pod for pod in pods if not is_trial_pod(pod))
         if not services:  # a quota or a policy can reject them
-            above = f"{self.plan.experiment_ref.name}-{self.plan.space.algorithm}-"
+            above = f"{self.plan.experiment_ref.name}-{self.plan.space.algorithm}"
             events += await rejected_replicas(self.namespace, above, self.clients)
         return self._evidence(experiment, search=search, services=services, events=_in_order(events))
 

@@ -130,7 +130,7 @@ def _over_time(evidence: TrialEvidence) -> Diagnosis:
 def out_of_gpu_memory(evidence: TrialEvidence) -> Diagnosis | None:
     """R16: out of GPU memory."""
     line = evidence.failed_with(OUT_OF_GPU)
-    if not line or not _failed(evidence):
+    if not line or not failed(evidence):
         return None
     size = re.search(GPU_MEMORY_SIZE, line)
     room = f" ({size[1] or size[2]})" if size else ""
@@ -143,11 +143,11 @@ def no_cuda(evidence: TrialEvidence) -> Diagnosis | None:
 
     Many trainings print this and continue on the CPU, which is right for a trial that requested no GPU.
     """
-    line = evidence.failed_with(NO_CUDA) if _failed(evidence) else evidence.line(GPU_MISSING)
+    line = evidence.failed_with(NO_CUDA) if failed(evidence) else evidence.line(GPU_MISSING)
     if not line or (not evidence.gpus and "Error" not in line):
         return None
     text = "The training found no usable GPU"
-    if not _failed(evidence):
+    if not failed(evidence):
         text += " and continues on the CPU"
     if "insufficient" in line or "too old" in line or "no kernel image" in line:
         text = "The image's CUDA version isn't compatible with the node's GPU or driver"
@@ -160,7 +160,7 @@ def no_cuda(evidence: TrialEvidence) -> Diagnosis | None:
 
 def nccl(evidence: TrialEvidence) -> Diagnosis | None:
     """R18: the GPUs of one training can't communicate. A warning without a failure can be harmless."""
-    line = evidence.failed_with(NCCL) if _failed(evidence) else evidence.line(HUNG)
+    line = evidence.failed_with(NCCL) if failed(evidence) else evidence.line(HUNG)
     if not line:
         return None
     text = "GPU communication failed (NCCL)."
@@ -174,7 +174,7 @@ def nccl(evidence: TrialEvidence) -> Diagnosis | None:
 def not_a_number(evidence: TrialEvidence) -> Diagnosis | None:
     """R19: the loss is not finite. Katib stores such values, so the trial can count as succeeded."""
     line, reported = evidence.line(NAN), evidence.trial.not_finite if evidence.trial else ""
-    if _failed(evidence) and evidence.cause.text and not evidence.failed_with(r"(?i)\bnan"):
+    if failed(evidence) and evidence.cause.text and not evidence.failed_with(r"(?i)\bnan"):
         line = ""  # the training survived it
     if not line and not reported:
         return None
@@ -352,7 +352,7 @@ def _exit_text(code: int | None) -> str:
     return f"The training failed with exit code {code}."
 
 
-def _failed(evidence: TrialEvidence) -> bool:
+def failed(evidence: TrialEvidence) -> bool:
     return bool((evidence.exit or {}).get("exitCode"))
 
 

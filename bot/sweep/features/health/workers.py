@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bot.platform.pod_health.diagnosis import Diagnosis
 from bot.platform.pod_health.evidence import TrialEvidence
-from bot.sweep.features.health.rules_training import OVER_TIME
+from bot.sweep.features.health.rules_training import OVER_TIME, failed
 from k8s.jobs import resumed_early as pytorch_resumed_early
 from k8s.objects import Manifest, still_live
 from k8s.pods import read_trial_pod
@@ -104,7 +104,7 @@ def resumed_early(evidence: TrialEvidence) -> Diagnosis | None:
 
 def rendezvous(evidence: TrialEvidence) -> Diagnosis | None:
     """R27: the workers of a trial didn't find each other. Only a failed training counts: they retry."""
-    if evidence.workers == 1 or not _exited(evidence) or not evidence.failed_with(RENDEZVOUS):
+    if evidence.workers == 1 or not failed(evidence) or not evidence.failed_with(RENDEZVOUS):
         return None
     text = UNREACHABLE
     if evidence.index == 0:
@@ -114,10 +114,6 @@ def rendezvous(evidence: TrialEvidence) -> Diagnosis | None:
         "network policies let the nodes of a trial connect (`deploy/isolation`)."
     )
     return evidence.from_log(RENDEZVOUS_FAILED, text, fix, lasting=True)
-
-
-def _exited(evidence: TrialEvidence) -> bool:
-    return bool((evidence.exit or {}).get("exitCode"))
 
 
 def named(found: Diagnosis, evidence: TrialEvidence) -> Diagnosis:

@@ -69,11 +69,11 @@ async def observe(sweep: SweepRecord, seen: Observation, clients: SweepClients) 
     """Add the last reading. Nothing is read unless a trial runs."""
     if sweep.phase is not Phase.RUNNING or sweep.plan is None or not seen.running:
         return seen
-    query = log_query(sweep.plan, seen.pods, seen.trial_names)
+    query = log_query(sweep.plan, seen.pods, seen.trial_names, clients.trials)
     if query:
         since = clients.now() - NEW
         started = (pod.job for pod in seen.pods if pod.running_since and pod.running_since > since)
-        query = replace(query, cluster=clients.trials, new=seen.running.intersection(started))
+        query = replace(query, new=seen.running.intersection(started))
     began = [trial.created.timestamp() if trial.created else 0.0 for trial in seen.live]
     wanted = seen.wanted_curves or (lambda _: set())
     url, oldest = sweep.results_url or "", min(began, default=0.0)

@@ -107,7 +107,7 @@ def pause_denial(sweep: SweepRecord, command: Command, seen: Observation, _: Con
     if sweep.first_only:
         return f"`{sweep.id}` is waiting for its first trial. Pause it after that, or cancel it."
     continues = seen.open or waits or seen.starting_again or seen.reopens
-    continues = continues or _ended_by_lowered_count(sweep, seen)
+    continues = continues or ended_by_lowered_count(sweep, seen)
     return "" if continues else f"`{sweep.id}` is ending: no new trials start."
 
 
@@ -163,12 +163,8 @@ def is_paused(sweep: SweepRecord, seen: Observation) -> bool:
     experiment = seen.experiment
     if experiment is None or seen.open:
         return False
-    lowered = bool(sweep.of(PauseState).at) and _ended_by_lowered_count(sweep, seen)
+    lowered = bool(sweep.of(PauseState).at) and ended_by_lowered_count(sweep, seen)
     return experiment.end is End.PAUSED or lowered
-
-
-def _ended_by_lowered_count(sweep: SweepRecord, seen: Observation) -> bool:
-    return bool(seen.experiment and ended_by_lowered_count(sweep, seen.experiment))
 
 
 def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
@@ -185,7 +181,7 @@ def follow(sweep: SweepRecord, seen: Observation, now: datetime) -> SweepRecord:
     state = sweep.of(PauseState)
     if not is_paused(sweep, seen):
         # It can have run all trials of a lowered total before the pause: raising that continues it.
-        continues = state.resuming and (seen.open or _ended_by_lowered_count(sweep, seen))
+        continues = state.resuming and (seen.open or ended_by_lowered_count(sweep, seen))
         return sweep.change(PauseState, resuming=False).unhold(RESUMING) if continues else sweep
     if state.resuming:
         return sweep

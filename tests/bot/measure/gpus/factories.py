@@ -18,10 +18,14 @@ def use(
     return HourUse(hour=hour, pod=name, allocated=held, used=used, idle=idle, **known)  # type: ignore[arg-type]
 
 
+def hour_of(uses: Iterable[HourUse], capacity: HourCapacity) -> Hour:
+    return Hour(columns=UseColumns.of(uses), capacity=capacity)
+
+
 def hour(at: datetime, *uses: HourUse, capacity: float = 16.0, **more: float) -> Hour:
     given = {"unhealthy": 0.0} | more
     held = sum(each.allocated for each in uses)
-    return Hour.of(uses, HourCapacity(hour=at, capacity=capacity, allocated=held, **given))
+    return hour_of(uses, HourCapacity(hour=at, capacity=capacity, allocated=held, **given))
 
 
 def totals(hours: Iterable[Hour]) -> Totals:

@@ -17,14 +17,14 @@ from bot.measure.gpus.command import (
     table_of,
 )
 from bot.measure.gpus.hour_format import add_sums
-from bot.measure.gpus.models import HOUR, Gpu, Hour, NodeUse, PodUse, Snapshot
+from bot.measure.gpus.models import HOUR, Gpu, NodeUse, PodUse, Snapshot
 from bot.measure.gpus.sums import Totals
 from bot.platform.config.teams import Price
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import local_time
 from k8s.nodes.dcgm import Load
 from local.slack.validation import complaints
-from tests.bot.measure.gpus.factories import hour, lazy, stored, totals, use
+from tests.bot.measure.gpus.factories import hour, hour_of, lazy, stored, totals, use
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 IDLE, BUSY, UNSEEN = Gpu(device="a", peak=0, mean=0), Gpu(device="b", peak=1, mean=0.9), Gpu(device="c")
@@ -173,10 +173,11 @@ def test_bill_shows_the_measured_share_of_its_month() -> None:
         assert message.startswith("*December 2026*: 5,208 GPU-h allocated")
         assert message.endswith("_Measured: 100% of the month. Months in UTC._")
     [hour] = lazy(DAY, DAY + HOUR)
-    blind = totals([Hour.of((use._replace(observed=0, used=0) for use in hour.uses), hour.capacity)])
+    unseen = (use._replace(observed=0, used=0) for use in hour.columns.rows())
+    blind = totals([hour_of(unseen, hour.capacity)])
     message = bill(ParsedCommand(view="bill"), blind, (), "$", DAY + HOUR)
     assert "*November 2026*: 7 GPU-h allocated, 7 unknown" in message
-    hardly = totals([Hour.of((use(DAY, "lr-1", 100, observed=99),), hour.capacity)])
+    hardly = totals([hour_of((use(DAY, "lr-1", 100, observed=99),), hour.capacity)])
     nearly = bill(ParsedCommand(view="bill"), hardly, (), "$", DAY + HOUR)
     assert nearly.splitlines()[0] == "*November 2026*: 100 GPU-h allocated, 0 used (0%)"
 

@@ -1,8 +1,6 @@
 """Hourly figures: stored as a whole, with their sums, for 40 days."""
 
-import json
 import threading
-import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,9 +8,10 @@ import pytest
 
 from bot.measure.gpus import hourly_store
 from bot.measure.gpus.hourly_store import RETENTION, HourlyStore
-from bot.measure.gpus.models import HOUR, Hour, HourCapacity, HourUse, UseColumns
+from bot.measure.gpus.models import HOUR, HourCapacity, HourUse, UseColumns
 from bot.measure.gpus.sums import Totals, UsageSum, grouped
 from bot.platform.config.teams import Price
+from tests.bot.measure.gpus.factories import hour_of
 
 NOON = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=2)
 
@@ -31,13 +30,13 @@ async def test_read_hour_equals_the_written_one_and_the_last_one_counts(redis, n
     await hours.save([use(), use(pod="a-2")], capacity())
     await hours.save([], capacity(NOON + 2 * HOUR))
     assert await hours.between(NOON, NOON + 3 * HOUR) == (
-        Hour.of([use(), use(pod="a-2")], capacity()),
-        Hour.of([], capacity(NOON + 2 * HOUR)),
+        hour_of([use(), use(pod="a-2")], capacity()),
+        hour_of([], capacity(NOON + 2 * HOUR)),
     )
     await hours.save([use(), use(pod="a-2")], capacity())
     await hours.save([use(used=0.75)], capacity())
     [hour] = await hours.between(NOON, NOON + HOUR)
-    assert hour.uses == (use(used=0.75),)
+    assert (*hour.columns.rows(),) == (use(used=0.75),)
 
 
 async def test_totals_sum_pods_by_sweep_owner_and_model(redis):
@@ -73,7 +72,7 @@ async def test_hour_keeps_its_prices_when_they_change(redis):
     )
     await hours.save([each._replace(observed=1.6) for each in uses], capacity(), (), after)  # late samples
     [hour, _] = await hours.between(NOON, NOON + 2 * HOUR)
-    assert [(each.price, each.observed) for each in hour.uses] == [(1.8, 1.6), (2.5, 1.6), (1, 1.6)]
+    assert [(each.price, each.observed) for each in hour.columns.rows()] == [(1.8, 1.6), (2.5, 1.6), (1, 1.6)]
     assert [each.price for each in await hours.of_sweep("lr-brave-otter", NOON, NOON + 2 * HOUR)] == [1.8, 2]
     found = await hours.totals(NOON, NOON + 2 * HOUR)
     cheap = (Price(model=".*", hourly=0.1),)
@@ -90,21 +89,6 @@ async def test_pods_of_a_sweep_are_found_from_the_hour_it_started_in(redis):
         await hours.save([use(at, pod=f"t-{number}", **mine), use(at, sweep="other")], capacity(at))
     found = await hours.of_sweep("lr-brave-otter", NOON + 1.5 * HOUR, NOON + 2.5 * HOUR)
     assert [each.pod for each in found] == ["t-1", "t-2"]
-
-
-async def test_hours_of_version_1_are_read(redis):
-    was = {"hour": "2026-11-20T08:00:00Z", "namespace": "vision", "pod": "a-1", "allocated": 2, "observed": 2}
-    was |= {"used": 1, "idle": 1, "ram_peak": 5e9}
-    given = {"hour": "2026-11-20T08:00:00Z", "capacity": 8, "allocated": 2, "unhealthy": 1}
-    fields = {"uses": zlib.compress(json.dumps([was]).encode()), "capacity": json.dumps(given)}
-    await redis.hset("usage:main:hour:2026-11-20T08", mapping=fields)
-    at = datetime(2026, 11, 20, 8, tzinfo=UTC)
-    [hour] = await HourlyStore(redis).between(at, at + HOUR)
-    assert hour.uses == (use(at, allocated=2, observed=2, used=1, idle=1, ram_peak=5e9),)
-    assert hour.capacity.waiting == 0
-    [sums] = (await HourlyStore(redis).totals(at, at + HOUR)).uses
-    assert (sums.allocated, sums.used, sums.idle, sums.unknown) == (2, 1, 1, 0)
-    assert await HourlyStore(redis).ram_peaks(at, at + HOUR, ["vision//a-1"]) == {"vision//a-1": 5e9}
 
 
 async def test_hours_of_a_newer_version_are_left_out(redis):
@@ -171,7 +155,7 @@ async def test_write_of_an_hour_with_less_coverage_is_ignored(redis, before, aft
         known = replace(capacity(), coverage=coverage, observed=observed)
         await hours.save([use(pod=f"a-{number}")], known)
     [hour] = await hours.between(NOON, NOON + HOUR)
-    assert hour.uses == (use(pod=f"a-{int(kept)}"),)
+    assert (*hour.columns.rows(),) == (use(pod=f"a-{int(kept)}"),)
 
 
 async def test_hours_with_unmeasured_parts_are_incomplete(redis):
@@ -184,19 +168,19 @@ async def test_hours_with_unmeasured_parts_are_incomplete(redis):
 
 async def test_missing_hours_are_listed_newest_first(redis):
     hours = HourlyStore(redis)
-    await hours.save([], capacity(NOON + HOUR))
-    assert await hours.missing(NOON, NOON + 3 * HOUR) == (NOON + 2 * HOUR, NOON)
-    assert await hours.missing(NOON, NOON) == ()
+    await hours.save([], replace(capacity(NOON + HOUR), observed=2.0))
+    assert await hours.incomplete(NOON, NOON + 3 * HOUR) == (NOON + 2 * HOUR, NOON)
+    assert await hours.incomplete(NOON, NOON) == ()
 
 
 async def test_missing_includes_an_hour_once_it_is_over(redis):
-    assert await HourlyStore(redis).missing(NOON, NOON + timedelta(minutes=61)) == (NOON + HOUR, NOON)
+    assert await HourlyStore(redis).incomplete(NOON, NOON + timedelta(minutes=61)) == (NOON + HOUR, NOON)
 
 
 async def test_days_in_a_half_hour_time_zone_share_no_hour(redis):
     begin, day = NOON + timedelta(minutes=30), timedelta(days=1)
     hours = HourlyStore(redis)
-    today, tomorrow = [await hours.missing(at, at + day) for at in (begin, begin + day)]
+    today, tomorrow = [await hours.incomplete(at, at + day) for at in (begin, begin + day)]
     assert [len(today), len(tomorrow)] == [24, 24]
     assert not {*today} & {*tomorrow}
 

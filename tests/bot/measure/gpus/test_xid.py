@@ -1,7 +1,7 @@
 """GPU errors: reported once to the admins, with their meaning."""
 
-from bot.measure.gpus.models import Xid
 from bot.measure.gpus.xid import message, news
+from k8s.nodes.dcgm import Xid
 
 
 def xid(code: int, device: str = "GPU-1", **more: str) -> Xid:

@@ -67,6 +67,11 @@ async def test_collector_writes_hours_once_complete(redis: Redis, no_litter: Non
     assert len(source.asked) == 3
 
 
+async def missing(redis: Redis) -> list[datetime]:
+    stored = await HourlyStore(redis).capacities(NOON - 8 * 24 * HOUR, NOON)
+    return [hour for hour, known in stored.items() if known is None]
+
+
 async def test_collector_backfills_a_week_from_prometheus_once(redis: Redis) -> None:
     unseen = NOON - 30 * HOUR
     source = RecordedSource(unseen)
@@ -74,7 +79,7 @@ async def test_collector_backfills_a_week_from_prometheus_once(redis: Redis) -> 
     await one.write_hours()
     await one.write_hours()
     assert len(source.asked) == 8 * 24
-    assert await HourlyStore(redis).missing(NOON - 8 * 24 * HOUR, NOON) == (unseen,)
+    assert await missing(redis) == [unseen]
 
 
 @pytest.mark.parametrize("first", [(0.2, 1.0), (1.0, 2.0)])
@@ -134,8 +139,8 @@ async def test_unanswerable_hour_keeps_no_earlier_hour_from_being_stored(redis: 
             await one.write_hours()
         except NoGpuDataError:
             failures += 1
-    missing = await HourlyStore(redis).missing(NOON - 8 * 24 * HOUR, NOON)
-    assert (missing, failures, source.asked.count(missing[0])) == ((NOON - 2 * HOUR,), 2, 2)
+    [unstored] = await missing(redis)
+    assert (unstored, failures, source.asked.count(unstored)) == (NOON - 2 * HOUR, 2, 2)
 
 
 async def test_collector_with_prometheus_remembers_pod_owners(redis: Redis) -> None:

@@ -39,7 +39,7 @@ async def test_remote_usage_stores_hours_of_the_cluster_and_none_at_home(redis):
         await collector.collect_once(start + timedelta(seconds=step * settings.usage_seconds))
     await collector.write_hours()
     [hour] = await HourlyStore(redis, "west").between(start, start + HOUR)
-    assert sum(use.allocated for use in hour.uses) > 0
+    assert sum(use.allocated for use in hour.columns.rows()) > 0
     assert await HourlyStore(redis).between(start, start + HOUR) == ()
 
 

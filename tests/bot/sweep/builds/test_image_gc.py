@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,17 +55,14 @@ def tidy(redis):
     async def after(days, registry, *sweeps):
         """Return the images deleted by a run that many days from now."""
         there = set(registry.there)
-        now = NOW + timedelta(days=days)
-        visit = ImageGc(
-            redis=redis,
+        clients = SimpleNamespace(
             cluster=Records(*sweeps),
             registry=registry,
-            config=lambda: CONFIG,
+            config=CONFIG,
             settings=SETTINGS,
-            days=30,
-            now=lambda: now,
+            now=lambda: NOW + timedelta(days=days),
         )
-        assert await visit.run(ITEM.key) == timedelta(days=1)
+        assert await ImageGc(redis, clients, days=30).run(ITEM.key) == timedelta(days=1)
         return there - registry.there
 
     return after

@@ -13,7 +13,7 @@ from bot.platform.config.clusters import TrialCluster
 from bot.sweep.launch.command_line import changed
 from bot.sweep.launch.promote import promoted
 from bot.sweep.launch.resolve import seed_space
-from bot.sweep.lifecycle.seed_texts import end_text
+from bot.sweep.lifecycle.seeds import end_text
 from tests.bot.factories import COMMIT, CONFIG, PLAN, a_sweep
 from tests.cases import cases
 

@@ -311,9 +311,9 @@ def test_log_query_reads_the_output_only_for_early_stopping_and_the_reader_alway
     judged = replace(stdout, space=replace(stdout.space, stopping=rule))
     spec = PLAN.experiment["spec"] | {"metricsCollectorSpec": {"collector": {"kind": "Push"}}}
     with_reader = replace(PLAN, experiment={**PLAN.experiment, "spec": spec})
-    assert log_query(PLAN, pods, {"a", "b"}) is None
-    assert log_query(stdout, pods, {"a", "b"}) is None
-    printed, written = (log_query(plan, pods, {"a", "b"}) for plan in (judged, with_reader))
+    assert log_query(PLAN, pods, {"a", "b"}, None) is None
+    assert log_query(stdout, pods, {"a", "b"}, None) is None
+    printed, written = (log_query(plan, pods, {"a", "b"}, None) for plan in (judged, with_reader))
     assert re.search(printed.pattern, "epoch 3 val_loss: 0.5").groups() == ("val_loss", "0.5")
     assert (printed.strategy, sorted(printed.rungs)[:3]) == ("min", [2, 6, 18])
     assert (written.pattern, written.metric, written.rungs) == ("", "val_loss", frozenset())

@@ -233,13 +233,18 @@ def test_command_of_a_yaml_block_has_no_line_break(folded: str) -> None:
 
 def test_grid_has_the_trials_of_its_combinations() -> None:
     found = space(GRID)
-    assert (combinations(found), found.max_trials, found.parallel, found.max_failed) == (6, 6, 4, 3)
+    assert (combinations(found.parameters), found.max_trials, found.parallel, found.max_failed) == (
+        6,
+        6,
+        4,
+        3,
+    )
     found = space(GRID + "trials: {max: 50, parallel: 8, max_failed: 9}")
     assert (found.max_trials, found.parallel, found.max_failed) == (6, 6, 6)
     assert space(GRID + "trials: {max: 4}").max_trials == 4
     many = "".join(f"  p{n}: {{min: 1, max: 1{'0' * 299}}}\n" for n in range(30))
-    assert combinations(space(f"{FULL.partition('parameters:')[0]}parameters:\n{many}")) == 10**15
-    assert combinations(space(FULL)) is None
+    assert combinations(space(f"{FULL.partition('parameters:')[0]}parameters:\n{many}").parameters) == 10**15
+    assert combinations(space(FULL).parameters) is None
 
 
 @cases(
@@ -256,7 +261,7 @@ def test_grid_has_the_trials_of_its_combinations() -> None:
     ],
 )
 def test_combinations_count_steps_as_katib(parameter: str, size: int) -> None:
-    assert combinations(space(GRID.replace("{min: 1, max: 3}", parameter))) == 2 * size
+    assert combinations(space(GRID.replace("{min: 1, max: 3}", parameter)).parameters) == 2 * size
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,8 @@ from bot.core.record import Phase
 from bot.core.request import SweepRequest
 from bot.sweep.answers.messages import results
 from bot.sweep.launch.command_line import changed, parse
-from bot.sweep.lifecycle.seed_texts import end_text
+from bot.sweep.lifecycle.seeds import earlier_seeds, end_text
 from bot.sweep.results.collect import Sources, collect
-from bot.sweep.results.combined_seeds import earlier_seeds
 from bot.sweep.results.csv_file import csv_text
 from k8s.engine import Trial, TrialState
 from tests.bot.factories import CONFIG, OWNER, PLAN, a_sweep

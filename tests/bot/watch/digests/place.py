@@ -37,7 +37,8 @@ NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 @cache
 def stored(day: date) -> list[tuple[datetime, Any]]:
     """Return the hours of a day as they are stored."""
-    return [(each.capacity.hour, encode(each.uses, each.capacity)) for each in lazy(*BERLIN.window(day))]
+    hours = lazy(*BERLIN.window(day))
+    return [(each.capacity.hour, encode(each.columns.rows(), each.capacity)) for each in hours]
 
 
 class FakeSlack:

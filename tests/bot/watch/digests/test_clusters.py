@@ -27,7 +27,7 @@ SEVERAL = replace(CONFIG, clusters=(WEST, EAST), prices=PRICES)
 
 async def store(redis: Redis, cluster: str, hours: int = 24) -> None:
     for each in lazy(BEGIN, BEGIN + timedelta(hours=hours)):
-        await HourlyStore(redis, cluster).save(each.uses, each.capacity)
+        await HourlyStore(redis, cluster).save(each.columns.rows(), each.capacity)
 
 
 async def test_digest_sums_all_clusters_and_shows_each(redis: Redis) -> None:
@@ -96,7 +96,7 @@ async def test_day_is_final_once_every_cluster_measured_each_hour(redis: Redis) 
     found = []
     for cluster in ("main", "west"):
         for each in lazy(BEGIN, END):
-            await HourlyStore(redis, cluster).save(each.uses, replace(each.capacity, observed=7.0))
+            await HourlyStore(redis, cluster).save(each.columns.rows(), replace(each.capacity, observed=7.0))
         found.append(
             await AllHours(HourlyStore(redis), replace(CONFIG, clusters=(WEST,))).measured(BEGIN, END)
         )

@@ -232,8 +232,8 @@ def test_message_shows_queue_and_free_nodes_without_mentions() -> None:
         ":hourglass_flowing_sand: Queued: 48 GPU-hours. Peak 3 pods (2 GPUs), longest wait 5.5 h.",
         ":hourglass_flowing_sand: Waiting to start: `wd-calm-fox`, 3 trials, 2.5 h",
         "6 GPUs on `n2`",
-        ":warning: GPUs unavailable: 1 on n1.",
-        ":warning: Cordoned or not ready: n3.",
+        ":warning: GPUs unavailable: 1 on `n1`.",
+        ":warning: Cordoned or not ready: `n3`.",
     ):
         assert part in shown
     assert "<@" not in shown + details(of(), now)

@@ -135,12 +135,12 @@ async def measured_late(redis: Redis, clock: Clock | None = None, before: int = 
     here = Place(redis, clock)
     hours = lazy(*BERLIN.window(DAY))
     for each in hours[:before]:
-        await HourlyStore(redis).save(each.uses, each.capacity)
+        await HourlyStore(redis).save(each.columns.rows(), each.capacity)
     await here.run_until_done(item("C1", DAY))
     assert await here.digests().run(item("C1", DAY).key) == CORRECTION_INTERVAL
     assert not any("Corrected" in str(each) for each in here.slack.drawn)
     for each in hours[before:]:
-        await HourlyStore(redis).save(each.uses, replace(each.capacity, observed=6.5))
+        await HourlyStore(redis).save(each.columns.rows(), replace(each.capacity, observed=6.5))
     here.now += HOUR
     return here
 
@@ -186,7 +186,7 @@ async def test_correction_after_a_crash_at_any_call_is_whole(redis: Redis, crash
 async def test_complete_day_is_not_checked_again(redis: Redis) -> None:
     here = Place(redis)
     for each in lazy(*BERLIN.window(DAY)):
-        await HourlyStore(redis).save(each.uses, replace(each.capacity, observed=7.0))
+        await HourlyStore(redis).save(each.columns.rows(), replace(each.capacity, observed=7.0))
     key = item("C1", DAY).key
     assert [await here.digests().run(key), await here.digests().run(key)] == [None, None]
     assert len(here.slack.drawn) == 1

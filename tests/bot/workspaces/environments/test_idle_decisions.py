@@ -116,7 +116,9 @@ def test_gpu_peak_is_unknown_unless_all_gpus_have_samples():
 
 @pytest.mark.parametrize(("text", "number"), [("250000000n", 0.25), ("12m", 0.012), ("2", 2.0), ("x", None)])
 def test_cores_reads_quantities_of_metrics(text, number):
-    assert cores(text) == number
+    containers = [{"usage": {"cpu": "1"}}, {"usage": {"cpu": text}}]
+    assert cores({"containers": containers[1:]}) == number
+    assert cores({"containers": containers}) == (number and 1 + number)
 
 
 @pytest.mark.parametrize(

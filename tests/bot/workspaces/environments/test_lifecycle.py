@@ -60,6 +60,21 @@ async def test_environment_lives_from_start_to_delete_and_its_home_survives(worl
     assert world.objects() == [HOME]
 
 
+async def test_only_a_home_that_exists_is_called_kept(world):
+    """One that is stopped before a worker sees its start has none."""
+    await world.add(
+        EnvironmentRequest(verb=Verb.START, user=OWNER, user_name="ada", name="lab", channel="C1")
+    )
+    await world.ask(Verb.STOP)
+    await world.ask(Verb.DELETE)
+    shown = [str(each.blocks) for each in world.slack.messages["1.0"]]
+    assert ["Stopped" in each or "Deleted" in each for each in shown[-2:]] == [True, True]
+    assert [each for each in shown if "kept" in each] == []
+    await world.ask(Verb.START, request_id="again")
+    await world.ask(Verb.STOP, request_id="again")
+    assert "The home is kept." in str(world.slack.messages["2.0"][-1].blocks)
+
+
 async def test_start_with_the_same_request_twice_creates_one_environment(world):
     for _ in range(2):
         await world.ask(Verb.START, name="", suggested="ada-brave-otter", request_id="once")

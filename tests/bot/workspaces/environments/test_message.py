@@ -23,7 +23,8 @@ RECORD = EnvironmentRecord(
 
 def test_message_counts_gpus_of_a_pod_that_is_stopping_as_allocated():
     stopped = replace(RECORD, wanted=Wanted.STOPPED)
-    lines = [message(stopped, Observed(has_pod=there)).blocks[0]["text"]["text"] for there in (True, False)]
+    seen = [Observed(has_pod=there, has_home=True) for there in (True, False)]
+    lines = [message(stopped, each).blocks[0]["text"]["text"] for each in seen]
     kept = ["The home is kept.", "No GPUs are allocated. The home is kept."]
     assert [text.splitlines()[-1] for text in lines] == kept
 

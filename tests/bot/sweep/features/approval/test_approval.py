@@ -9,7 +9,7 @@ from bot.core.budget import Budget, Forecast, amount_of
 from bot.core.commands import API, Action, Command
 from bot.core.record import APPROVAL, Phase
 from bot.core.sweep_summary import summary_of
-from bot.platform.config.budgets import Budgets
+from bot.platform.config.limits import Budgets
 from bot.platform.config.teams import Team
 from bot.sweep.answers.messages import listing
 from bot.sweep.decisions.advance import advance, requeue_after

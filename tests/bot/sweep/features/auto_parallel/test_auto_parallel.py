@@ -19,7 +19,7 @@ from bot.sweep.features.auto_parallel.decide import (
     lines,
 )
 from bot.sweep.model import pace
-from bot.sweep.model.experiment import is_limited
+from bot.sweep.model.experiment import ended_by_lowered_count, is_limited
 from bot.sweep.model.observation import Observation
 from k8s.engine import End
 from tests.bot.factories import NOW, PLAN, a_sweep
@@ -143,8 +143,8 @@ def test_experiment_gets_the_counts_that_the_sweep_allows_now(changes, experimen
 )
 def test_experiment_that_ended_at_a_lowered_count_continues(total, made, end, changes, continues):
     ended = replace(DONE, end=end, max_trials=total, made=made)
-    assert pace.continues(replace(SWEEP, **changes), Observation(experiment=ended)) is continues
-    assert not pace.continues(SWEEP, Observation())
+    assert ended_by_lowered_count(replace(SWEEP, **changes), Observation(experiment=ended)) is continues
+    assert not ended_by_lowered_count(SWEEP, Observation())
 
 
 @pytest.mark.parametrize(("to_yield", "target"), [(1, 3), (2, 2), (9, 1)])

@@ -1,13 +1,16 @@
-"""Handle /sweep me: a person's notifications, quiet hours, time zone, and muted sweeps, with the words that
-mean them; a worker stores them, as those of channels.
+"""Handle /sweep setup, a new user's choice of a team, and /sweep me: a person's notifications, quiet hours,
+time zone, and muted sweeps, with the words that mean them; a worker stores them all.
 """
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from redis.exceptions import RedisError
+from slack_bolt.async_app import AsyncAck, AsyncApp, AsyncRespond
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.core.commands import Action
@@ -16,16 +19,32 @@ from bot.core.ids import SWEEP_ID, is_meant
 from bot.core.request import Notify
 from bot.platform.commands.grammar import Command, Option, Table
 from bot.platform.commands.option_types import Choice, Matching, invalid
+from bot.platform.config.permissions import doctor_denial
 from bot.platform.config.personal import QUIET, Personal
-from bot.platform.slack.mrkdwn import code, plain
+from bot.platform.slack.blocks import modal, section
+from bot.platform.slack.mrkdwn import code, direct, plain
 from bot.sweep.answers.command_parser import ParsedCommand, choose
+from bot.sweep.channels.models import ChannelSetup
 from bot.sweep.channels.store import REQUESTS, SetupRequest, dump
-from bot.sweep.channels.views import all_zones
+from bot.sweep.channels.views import (
+    SETUP_FORM,
+    TEAM_CHOICE,
+    ZONE,
+    all_zones,
+    read_setup,
+    saving,
+    setup_form,
+    zones,
+)
 from bot.sweep.launch.options import NOTIFY, NOTIFY_WORDS
 from bot.text.wording import did_you_mean, listed
-from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, HandlerContext
+from handlers.buttons import tell
+from handlers.context import ACK_TIMEOUT, SLACK_ERRORS, Body, HandlerContext, stored, trigger_of
 from handlers.slash_token import GROUP
 
+log = logging.getLogger(__name__)
+
+NOT_LOADED = "Settings aren't loaded yet. Try again in a few seconds."
 NO_ZONE = "Slack doesn't say your time zone. Add it, for example zone=Europe/Berlin."
 _TIME = r"([0-9]{1,2}|midnight|noon)(?::([0-5][0-9]))? ?(am|pm|h)?"
 _VERB = r"\b(?:stop|quit|no|do not|don'?t|never) \w+(?: me)?(?: anything)?"
@@ -87,6 +106,53 @@ ME = Command(
 TABLE = Table(prefix="/sweep", commands=(ME,))
 
 
+def add_setup(app: AsyncApp, context: HandlerContext) -> None:
+    @app.options(ZONE)
+    async def offered(ack: AsyncAck, body: Body) -> None:
+        await ack(options=zones(body.get("value", "")))
+
+    @app.view(SETUP_FORM)
+    async def submitted(ack: AsyncAck, body: Body) -> None:
+        channel, settings = read_setup(body["view"])
+        request = SetupRequest(
+            user=body["user"]["id"], channel=channel, settings=settings, view=body["view"]["id"]
+        )
+        refusal = doctor_denial(request.user, context.config)
+        refusal = refusal or await stored("a setup", context.add_request(str(REQUESTS), dump(request)))
+        answer = modal("Set up this channel", [section(refusal)]) if refusal else saving()
+        await ack(response_action="update", view=answer)
+
+    @app.action(TEAM_CHOICE)
+    async def chosen(ack: AsyncAck, body: Body, action: Body, respond: AsyncRespond) -> None:
+        await ack()
+        request = SetupRequest(user=body["user"]["id"], team=action["selected_option"]["value"])
+        if trouble := await stored("a setup", context.add_request(str(REQUESTS), dump(request))):
+            await tell(respond, body, trouble)
+
+
+async def open_setup(context: HandlerContext, web: AsyncWebClient, command: Body) -> str:
+    """Open the setup form. Return an error, or ""."""
+    channel = command["channel_id"]
+    if refusal := doctor_denial(command["user_id"], context.config):
+        return refusal
+    if direct(channel):
+        return "Run `/sweep setup` in the channel you want to set up."
+    if not context.channel_setup.loaded:
+        with contextlib.suppress(RedisError):
+            await context.channel_setup.refresh()
+    if not context.channel_setup.loaded:
+        return NOT_LOADED
+    settings = context.channel_setup.setup.channels.get(channel, ChannelSetup())
+    try:
+        async with asyncio.timeout(ACK_TIMEOUT):
+            view = setup_form(channel, settings, context.config)
+            await web.views_open(trigger_id=trigger_of(command), view=view)
+    except SLACK_ERRORS as error:
+        log.warning("can't open the setup form: %r", error)
+        return "Slack couldn't open the form. Run `/sweep setup` again."
+    return ""
+
+
 async def answer_me(
     context: HandlerContext, rest: str, fields: Mapping[str, Any], web: AsyncWebClient
 ) -> str:
@@ -96,7 +162,7 @@ async def answer_me(
     """
     values, user = TABLE.read(ME, rest).values(), fields["user_id"]
     if not context.channel_setup.loaded:
-        return "Settings aren't loaded yet. Try again in a few seconds."
+        return NOT_LOADED
     before = context.config.people.get(user, Personal())
     if not values:
         words = " ".join(each.usage for each in ME.options)

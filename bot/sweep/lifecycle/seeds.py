@@ -1,22 +1,29 @@
-"""Text about the results of a sweep over seeds: mean, deviation, values, seeds without a result, and whether
-they confirm a promoted trial. Pure.
+"""The results of a sweep over seeds: mean, deviation, values, seeds without a result, whether they confirm a
+promoted trial, and which of an earlier sweep are combined with those of rerun seeds. Pure.
+
+Only results of the same commit, image, command, and metric are combined.
 """
 
+from dataclasses import replace
+
 from bot.core.record import SweepRecord
-from bot.core.request import Promotion
-from bot.core.seeds import Statistics, next_value, parse_seeds, seeds_option, statistics
+from bot.core.request import Notify, Promotion, SweepRequest
+from bot.core.seeds import EarlierSeeds, Statistics, next_value, parse_seeds, seeds_option, statistics
 from bot.core.space import Goal
 from bot.platform.slack.mrkdwn import code
-from bot.sweep.results.combined_seeds import combined_values, ran_the_same
 from bot.text.wording import counted
 
 VALUES_SHOWN = 50
 MIN_VERDICT_SEEDS = 3  # the interval of two is so wide that it confirms nearly every value
 
 
+def _results(sweep: SweepRecord) -> dict[str, float]:
+    return {seed: value for seed, value in sweep.progress.seeds.items() if value is not None}
+
+
 def summary_line(sweep: SweepRecord) -> str:
     """Return the mean with its deviation and interval; "" without results."""
-    found = statistics([value for value in sweep.progress.seeds.values() if value is not None])
+    found = statistics([*_results(sweep).values()])
     if found is None or sweep.plan is None:
         return ""
     seeds = f"{found.count} of {counted(sweep.plan.space.max_trials, 'seed')}"
@@ -33,7 +40,7 @@ def _mean(metric: str, found: Statistics) -> str:
 
 def end_text(sweep: SweepRecord) -> str:
     """Return all results, and how to rerun the seeds that have none."""
-    results = {seed: value for seed, value in sweep.progress.seeds.items() if value is not None}
+    results = _results(sweep)
     shown = [f"{seed}: {results[seed]:.6g}" for seed in sorted(results, key=int)][:VALUES_SHOWN]
     more = f", and {len(results) - VALUES_SHOWN} more in the CSV" if len(results) > VALUES_SHOWN else ""
     lines = [f"{line}." for line in [summary_line(sweep)] if line]
@@ -43,11 +50,11 @@ def end_text(sweep: SweepRecord) -> str:
 
 def _combined_line(sweep: SweepRecord) -> list[str]:
     """Return the statistics together with the sweep whose seeds were rerun, if both ran the same code."""
-    earlier, plan, values = sweep.earlier_seeds, sweep.plan, combined_values(sweep)
+    earlier, plan, values = sweep.earlier_seeds, sweep.plan, _combined_values(sweep)
     found = statistics(list(values.values()))
     if earlier is None or plan is None or found is None:
         return []
-    if ran_the_same(sweep, earlier):
+    if _ran_the_same(sweep, earlier):
         seeds = counted(len(values), "seed")
         return [f"With {code(earlier.sweep)}: {_mean(plan.space.metric, found)} ({seeds})."]
     ran = "ran another version of the image"
@@ -64,8 +71,7 @@ def _verdict(sweep: SweepRecord) -> list[str]:
     former = sweep.request.promotes
     if former is None or sweep.plan is None:
         return []
-    others = {seed: value for seed, value in sweep.progress.seeds.items() if seed != former.seed}
-    found = statistics([value for value in others.values() if value is not None])
+    found = statistics([value for seed, value in _results(sweep).items() if seed != former.seed])
     return [f"{_comparison(former, found, sweep.plan.space.goal)} {_own_run(sweep, former)}"] if found else []
 
 
@@ -103,3 +109,46 @@ def _rerun_line(sweep: SweepRecord) -> list[str]:
     option = seeds_option(missing)
     again = f"Rerun only {'it' if len(missing) == 1 else 'these'}: `/sweep rerun {sweep.id} seeds={option}`."
     return [f"{counted(len(missing), 'seed')} without a result: {option}. {again}"]
+
+
+def earlier_seeds(sweep: SweepRecord, request: SweepRequest) -> EarlierSeeds | None:
+    """Return the results that a rerun with `request` can be combined with; None if there are none."""
+    values = _combined_values(sweep)
+    if request.seeds is None or sweep.plan is None or not values:
+        return None
+    if _measured(request) != _measured(sweep.request):
+        return None
+    plan = sweep.plan
+    return EarlierSeeds(sweep=sweep.id, commit=plan.commit, image=plan.image_by_digest, values=values)
+
+
+def _combined_values(sweep: SweepRecord) -> dict[str, float]:
+    """Return the results by seed, with the earlier ones if both sweeps ran the same code."""
+    own, earlier = _results(sweep), sweep.earlier_seeds
+    return earlier.values | own if earlier and _ran_the_same(sweep, earlier) else own
+
+
+def _ran_the_same(sweep: SweepRecord, earlier: EarlierSeeds) -> bool:
+    """Return whether the branch and the image still were what the earlier sweep had run."""
+    plan = sweep.plan
+    return plan is not None and (plan.commit, plan.image_by_digest) == (earlier.commit, earlier.image)
+
+
+def _measured(request: SweepRequest) -> SweepRequest:
+    """Return the request without what doesn't change a result."""
+    return replace(
+        request,
+        seeds=None,
+        commit=None,
+        name=None,
+        parallel=None,
+        auto=False,
+        gate=None,
+        max_hours=None,
+        budget=None,
+        cluster=None,
+        queue=None,
+        priority=None,
+        promotes=None,
+        notify=Notify.CHANNEL,
+    )

@@ -1,12 +1,15 @@
-"""Answer `/sweep compare` and the API from stored results and git, and refuse sweeps without results (text:
-`results/comparison.py`; picture: `charts/comparison.py`).
+"""Answer `/sweep compare`, `/sweep history`, and the API from the stored results of ended sweeps and from
+git, and refuse sweeps without results (texts: `results/comparison.py`, `history.py` there; picture:
+`charts/comparison.py`).
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 
 from bot.core.errors import UserError
+from bot.core.work_item import ItemKind, WorkItem
 from bot.platform.repos.git_commands import GitUnavailableError
 from bot.platform.slack.message import Message
 from bot.platform.slack.mrkdwn import code
@@ -16,6 +19,8 @@ from bot.sweep.model.texts import linked
 from bot.sweep.reports.curves import Picture
 from bot.sweep.reports.end_results import stored_results
 from bot.sweep.results.comparison import Commits, comparable, comparison
+from bot.sweep.results.history import history, past_sweep
+from bot.sweep.results.history import message as history_message
 from bot.sweep.results.models import SweepResults
 
 
@@ -56,3 +61,22 @@ async def _commits(old: SweepResults, new: SweepResults, clients: SweepClients) 
         return Commits(await clients.git.between(old.repo_url, old.commit, new.commit))
     except (UserError, GitUnavailableError) as error:
         return Commits(error=clients.mask(str(error)))
+
+
+async def answer_history(space: str, clients: SweepClients) -> None:
+    """Answer all waiting `/sweep history` with one read, and a call of Slack for each link.
+
+    Raises ApiError and UnreachableError.
+    """
+    key = str(WorkItem(ItemKind.HISTORY, space))
+    commands = await clients.store.commands(key)
+    if not commands:
+        return
+    found = [past_sweep(each) async for each in clients.kept_results.of_space(space)]
+    past = [each for each in found if each]
+    chosen = await asyncio.to_thread(history, past)
+    threads = [each for each in chosen.shown.values() if each.thread] if chosen else []
+    urls = await asyncio.gather(*(clients.slack.permalink(each.channel, each.thread) for each in threads))
+    links = {each.name: url for each, url in zip(threads, urls, strict=True)}
+    for command in commands:
+        await clients.answer(command, key, history_message(space, chosen, links))

@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from aiohttp import web
 
-from bot.platform.registry import identities
-from bot.platform.registry.auth import RegistryError
-from bot.platform.registry.identities import CloudLogin
+from bot.platform.registry import auth
+from bot.platform.registry.auth import CloudLogin, RegistryError
 
 SELF_SIGNED = [
     "openssl",
@@ -125,7 +124,7 @@ async def test_azure_exchanges_the_identity_for_the_registrys_token(pair, tmp_pa
         assert request.path == "/tenant/oauth2/v2.0/token"
         assert (form["client_assertion"], form["scope"]) == (
             "service-account-token",
-            identities.AZURE_AUDIENCE,
+            auth.AZURE_AUDIENCE,
         )
         return web.json_response({"access_token": "of-entra", "expires_in": 3600, "token_type": "Bearer"})
 
@@ -145,7 +144,7 @@ async def test_azure_exchanges_the_identity_for_the_registrys_token(pair, tmp_pa
         "REQUESTS_CA_BUNDLE": str(certificate),
     }.items():
         monkeypatch.setenv(name, value)
-    assert await CloudLogin("azure", host, masked.extend)() == (identities.AZURE_USER, "of-the-registry")
+    assert await CloudLogin("azure", host, masked.extend)() == (auth.AZURE_USER, "of-the-registry")
     await runner.cleanup()
 
 
