@@ -773,4 +773,8 @@ EQUIVALENT = {
         "handlers/api/ci_tokens.py",
         "if monotonic() - self._read_at >= KEPT:",
     ): "two readings of the clock are hardly ever equal",
+    (
+        "bot/sweep/model/time_left.py",
+        "ROUNDING = ((60, 5), (5 * 60, 15), (24 * 60, 60))",
+    ): "a limit of about this size",
 }
