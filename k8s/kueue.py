@@ -3,8 +3,9 @@ the patches that move a queued Job, or change its priority.
 
 Kueue suspends a Job in a queue and creates a Workload for it. While the Job is suspended, its labels for the
 queue and the priority can change; its webhook rejects that for an admitted Job, but from 0.15 on only for the
-queue. `spec.active: false` keeps a Workload out of the queue. Measured with Kueue 0.14.8; 0.19 has more
-reasons for the same conditions.
+queue. A Workload that was evicted, also while it waited, takes over no labels until it is admitted; from 0.15
+on, no queue. `spec.active: false` keeps a Workload out of its queue. Measured with Kueue 0.14.8; 0.19 has
+more reasons for the same conditions.
 """
 
 import re
@@ -127,6 +128,11 @@ def job_labels(queue: str, priority_class: str) -> dict[str, str]:
 def relabeled(labels: Mapping[str, str]) -> Manifest:
     """Return the patch of a Job's labels."""
     return {"metadata": {"labels": dict(labels)}}
+
+
+def requeued(queue: str) -> Manifest:
+    """Return the patch of a Workload's own queue, which is mutable until it has quota."""
+    return {"spec": {"queueName": queue}}
 
 
 def prioritized(value: int) -> Manifest:

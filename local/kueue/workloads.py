@@ -25,7 +25,7 @@ def follow(store: Store, job: Object) -> None:
         _set(store, workload, Finished=("True", ended, message))
     elif not workload["spec"]["active"] and not is_deactivated(workload):
         _deactivate(store, workload, job)
-    elif is_suspended and spec and not is_admitted(workload):
+    elif is_suspended and spec and not is_admitted(workload) and not _is(workload, "Evicted"):
         _update(store, workload, spec)
     elif not is_suspended and not is_admitted(workload):
         jobs.set_suspended(store, place(job), True)

@@ -78,12 +78,13 @@ def changed_queue(
                 f":runner: {who} changed this sweep to queue {plain(command.queue)}. Running trials stay in "
                 "their queue."
             )
-            return _changed(sweep, text, replace(plan, queue=command.queue), replace(state, labels=labels))
+            state = replace(state, labels=labels, moved=())
+            return _changed(sweep, text, replace(plan, queue=command.queue), state)
     priority = _next(plan.priority, command.action, config)
     class_name = config.queueing.priority_class(priority)
     labels, value = state.labels | job_labels("", class_name), seen.of(QueueSeen).priority_values[class_name]
     text = f":runner: {who} changed this sweep to priority {plain(priority)}."
-    state = replace(state, labels=labels, value=value, lifted=())
+    state = replace(state, labels=labels, value=value, lifted=(), moved=())
     return _changed(sweep, text, replace(plan, priority=priority), state)
 
 

@@ -9,6 +9,8 @@ running trials, so a raise reaches them before the waiting ones, and a lower pri
 
 Kueue copies the labels to the Workload only while the Job is suspended, also if they change at that moment.
 So the Workload's own priority counts, never the label: once it was changed, each admitted Job is compared.
+Nor does it copy them to one that was evicted, such as by a preemption or a hold, until it is admitted. So the
+Workload of each waiting Job is read once, and an evicted one gets queue and priority itself.
 """
 
 from collections.abc import Mapping
@@ -21,8 +23,8 @@ from bot.core.plan import SweepPlan
 from bot.core.record import SweepRecord
 from bot.sweep.model.changes import Patch, RequiredChanges
 from bot.sweep.model.observation import Observation
-from k8s.kueue import PRIORITY_LABEL, Workload, activated, prioritized, relabeled
-from k8s.objects import Ref
+from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL, Workload, activated, prioritized, relabeled, requeued
+from k8s.objects import Manifest, Ref
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +36,7 @@ class QueueState(FeatureState):
     labels: dict[str, str] = field(default_factory=dict)  # of waiting trials' Jobs, if not as planned
     value: int = 0  # of the changed priority's class
     lifted: tuple[str, ...] = ()  # UIDs of the admitted Jobs whose Workloads have that value
+    moved: tuple[str, ...] = ()  # UIDs of the waiting Jobs whose Workloads have what changed, or will
     held_by: str = ""  # Slack user id of who keeps waiting trials out of the queue
     parked: tuple[str, ...] = ()  # UIDs of the Jobs whose Workloads Sweepbot made inactive
 
@@ -50,6 +53,7 @@ def follow(sweep: SweepRecord, seen: Observation, _: datetime) -> SweepRecord:
     state = sweep.of(QueueState)
     progress = replace(sweep.progress, waits_for="") if state.held_by else sweep.progress
     state = replace(state, parked=_parked(sweep, seen), lifted=_lifted(sweep, seen))
+    state = replace(state, moved=_moved(sweep, seen))
     return sweep.put(state, progress=progress)
 
 
@@ -82,9 +86,29 @@ def _admitted(seen: Observation) -> set[str]:
     return {job.uid for job in seen.active_jobs if job.queue and not job.suspended}
 
 
+def to_move(sweep: SweepRecord, seen: Observation) -> set[str]:
+    """Return the UIDs of waiting Jobs whose Workloads aren't known to get what changed."""
+    state = sweep.of(QueueState)
+    return _waiting(seen) - {*state.moved} if state.labels else set()
+
+
+def _waiting(seen: Observation) -> set[str]:
+    return {job.uid for job in seen.active_jobs if job.queue and job.suspended}
+
+
+def _overdue(workload: Workload, state: QueueState) -> list[Manifest]:
+    """Return the patches of an evicted Workload, to which Kueue doesn't copy the Job's labels."""
+    if not workload.eviction[0]:
+        return []
+    queue = state.labels.get(QUEUE_LABEL, workload.queue)
+    value = state.value if PRIORITY_LABEL in state.labels else workload.priority
+    moves = [requeued(queue)] if workload.queue != queue else []
+    return moves + ([prioritized(value)] if workload.priority != value else [])
+
+
 def changing(sweep: SweepRecord, seen: Observation) -> set[str]:
     """Return the UIDs of the Jobs whose Workloads a change concerns."""
-    return to_park(sweep, seen) | to_unpark(sweep, seen) | to_lift(sweep, seen)
+    return to_park(sweep, seen) | to_unpark(sweep, seen) | to_lift(sweep, seen) | to_move(sweep, seen)
 
 
 def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, _: datetime) -> RequiredChanges:
@@ -109,7 +133,15 @@ def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, _: datetime)
         if job.uid in uids and not priority.items() <= job.kueue_labels.items()
     ]
     patches += [(Ref("Workload", namespace, w.name), prioritized(state.value)) for w in first]
-    patches += waiting if lift <= own.looked_up else []
+    if lift <= own.looked_up:
+        move = to_move(sweep, seen)
+        patches += waiting
+        patches += [
+            (Ref("Workload", namespace, each.name), body)
+            for each in own.workloads
+            if each.job_uid in move
+            for body in _overdue(each, state)
+        ]
     patches += [
         (Ref("Workload", namespace, each.name), activated(active=not each.active))
         for each in own.workloads
@@ -124,6 +156,14 @@ def _lifted(sweep: SweepRecord, seen: Observation) -> tuple[str, ...]:
     waiting = {w.job_uid for w in own.workloads if w.priority != state.value}
     done = (to_lift(sweep, seen) & own.looked_up) - waiting
     return tuple(sorted(({*state.lifted} & _admitted(seen) if state.lifted else set()) | done))
+
+
+def _moved(sweep: SweepRecord, seen: Observation) -> tuple[str, ...]:
+    """Return the waiting Jobs whose Workloads need no patch, until they start."""
+    state, own = sweep.of(QueueState), seen.of(QueueSeen)
+    overdue = {each.job_uid for each in own.workloads if _overdue(each, state)}
+    done = (to_move(sweep, seen) & own.looked_up) - overdue
+    return tuple(sorted(({*state.moved} & _waiting(seen) if state.moved else set()) | done))
 
 
 def _parked(sweep: SweepRecord, seen: Observation) -> tuple[str, ...]:

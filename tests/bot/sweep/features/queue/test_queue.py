@@ -197,6 +197,24 @@ def test_move_is_for_new_trials_and_waiting_ones():
     assert changes(moved, moved.plan, done, NOW).patch == ()
 
 
+def test_change_reaches_an_evicted_workload_itself():
+    """Kueue copies the Job's labels to it only once it was admitted again."""
+    labels = {QUEUE_LABEL: "urgent", PRIORITY_LABEL: "sweeps-high"}
+    sweep = a_sweep(Phase.RUNNING, QueueState(labels=labels, value=1000), submitted=True)
+    job = a_job("waits", suspended=True, kueue_labels=labels)
+    behind = replace(a_workload("waits", 10), queue="research", eviction=("Preempted", ""))
+
+    def followed(workload):
+        seen = Observation(experiment=OPEN, jobs=(job,))
+        seen = seen.put(QueueSeen(workloads=(workload,), looked_up=frozenset({"u-waits"})))
+        bodies = [patch.body["spec"] for patch in changes(sweep, sweep.plan, seen, NOW).patch]
+        return bodies, follow(sweep, seen, NOW).of(QueueState).moved
+
+    assert followed(behind) == ([{"queueName": "urgent"}, {"priority": 1000}], ())
+    assert followed(replace(behind, queue="urgent", priority=1000)) == ([], ("u-waits",))
+    assert followed(replace(behind, eviction=("", ""))) == ([], ("u-waits",)), "Kueue does that"
+
+
 @pytest.mark.parametrize("phase", [Phase.STOPPING, Phase.CANCELLED])
 def test_ended_sweep_is_denied_in_its_own_words(phase):
     sweep = a_sweep(phase, plan=replace(PLAN, queue="research"), cancelled_by=OWNER)
