@@ -131,8 +131,7 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         return None
     late = created_at(evidence.job, later=WAIT_GRACE)
     if evidence.workload is None:
-        text = "The trial's Job is suspended, and Kueue gives no reason."
-        return evidence.found("suspended", text, _class_fix(evidence), soft=True, report_at=late)
+        return _unqueued(evidence, late)
     reserved = condition(evidence.workload, "QuotaReserved", "False")
     words, reason = reserved.get("message", ""), reserved.get("reason", "")
     if NO_QUEUE.search(words):
@@ -179,10 +178,15 @@ def _place(position: int | None) -> str:
     return f"; {f'more than {rounded}' if rounded else position} ahead of it in its queue"
 
 
-def _class_fix(evidence: TrialEvidence) -> str:
-    """Kueue creates no Workload, and no event, for a Job with an unknown priority class."""
+def _unqueued(evidence: TrialEvidence, late: datetime | None) -> Diagnosis:
+    """Kueue creates no Workload, and up to 0.19 no event, for a Job with an unknown priority class."""
     name = (evidence.job or {}).get("metadata", {}).get("labels", {}).get(PRIORITY_LABEL)
-    return f"Ask an admin to check that the WorkloadPriorityClass `{name}` exists." if name else ADMIN
+    fix = f"Ask an admin to check that the WorkloadPriorityClass `{name}` exists." if name else ADMIN
+    if event := evidence.last("WorkloadPriorityClassNotFound"):
+        text, words = "Kueue can't queue the trial: its priority class doesn't exist.", event["message"]
+        return evidence.found("no-class", text, fix, words, report_at=again(event))
+    text = "The trial's Job is suspended, and Kueue gives no reason."
+    return evidence.found("suspended", text, fix, soft=True, report_at=late)
 
 
 def unspecified(words: str) -> str:

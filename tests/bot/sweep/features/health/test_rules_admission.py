@@ -8,7 +8,7 @@ import pytest
 from bot.core.record import Phase
 from bot.platform.pod_health.queue_words import fits_quota
 from bot.sweep.features.health.collect import EvidenceCollector
-from k8s.kueue import read_workload
+from k8s.kueue import PRIORITY_LABEL, read_workload
 from k8s.objects import timestamp
 from tests.bot.factories import NOW, PLAN, a_sweep
 from tests.bot.sweep.features.health import real_messages
@@ -76,6 +76,14 @@ def test_queued_names_what_is_missing_and_who_can_change_it():
     )
     text = "The trial's Job is suspended, and Kueue gives no reason."
     assert kueue("") == expected("suspended", text, ADMIN, soft=True, due=25)
+    words, text = (
+        'WorkloadPriorityClass "sweeps-low" not found',
+        "Kueue can't queue the trial: its priority class doesn't exist.",
+    )
+    labeled = job | {"metadata": META | {"labels": {PRIORITY_LABEL: "sweeps-low"}}}
+    event = an_event("WorkloadPriorityClassNotFound", words, 2)
+    fix = "Ask an admin to check that the WorkloadPriorityClass `sweeps-low` exists."
+    assert found(job=labeled, events=(event,)) == expected("no-class", text, fix, words)
     workload = {"metadata": META, "status": {"conditions": [OTHER, RESERVED]}}
     assert found(job=job, workload=workload).detail == ""
     assert found(job=job, workload={"metadata": META}).text == "Queued by Kueue."
