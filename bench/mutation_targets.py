@@ -632,10 +632,6 @@ EQUIVALENT = {
         'return f"api/{sha256(about.encode()).hexdigest()[:33]}"',
     ): "a length of about this size",
     (
-        "bot/workspaces/environments/idle.py",
-        "return int(number) * CPU_UNITS.get(unit, 1.0) if number.isdecimal() and len(number) < 21 else None",
-    ): "a length of about this size",
-    (
         "bot/platform/storage/work_queue.py",
         'return str(lease.item), lease.token, "", is_odd, 1',
     ): "counts only for an item that is to be ready again",

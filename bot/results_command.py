@@ -21,7 +21,7 @@ from bot.sweep.results.store import ResultsStore
 from bot.text.masking import Mask, secrets_in_environment
 from bot.text.number_format import as_csv, short
 from bot.text.terminal import aligned
-from bot.text.wording import printable
+from bot.text.wording import printable, shortened
 from k8s.api.client import KubernetesClient
 from k8s.api.errors import ApiError, UnreachableError
 
@@ -93,7 +93,7 @@ def as_table(results: SweepResults) -> str:
 
 def _cell(value: object) -> str:
     text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else printable(str(value))
-    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
+    return shortened(text, CELL_MAX)
 
 
 FORMATS = {"table": as_table, "csv": csv_text, "json": json_text}

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from k8s.api.client import KubernetesClient, Manifests
 from k8s.api.errors import ApiError
 from k8s.nodes.gpus import GPU_RESOURCE, device_sizes
-from k8s.objects import SWEEP_LABEL, Manifest, conditions, parse_time, true_conditions
+from k8s.objects import SWEEP_LABEL, Manifest, condition, parse_time, true_conditions
 from k8s.trial_kinds import owner_of
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -39,6 +39,7 @@ class Workload:
     priority_class: str = ""
     gpus: int = 0
     devices: Mapping[str, int] = field(default_factory=dict)  # of all pods, such as GPUs, by resource
+    flavors: Mapping[str, str] = field(default_factory=dict)  # by resource, of what has quota
     active: bool = True
     reserved: bool = False  # it has quota; admission checks can keep it from starting
     admitted: bool = False
@@ -62,8 +63,8 @@ class Workload:
 
 def read_workload(obj: Manifest) -> Workload:
     meta, spec = obj["metadata"], obj.get("spec", {})
-    found = conditions(obj)
-    reserved, evicted = found.get("QuotaReserved", {}), found.get("Evicted", {})
+    true_now, waiting = true_conditions(obj), condition(obj, "QuotaReserved", "False")
+    evicted = true_now.get("Evicted", {})
     devices = _devices(spec.get("podSets") or ())
     return Workload(
         name=meta["name"],
@@ -76,17 +77,16 @@ def read_workload(obj: Manifest) -> Workload:
         priority_class=_priority_class(spec),
         gpus=sum(size for name, size in devices.items() if GPU_RESOURCE.fullmatch(name)),
         devices=devices,
+        flavors=_flavors(obj),
         active=spec.get("active", True),
-        reserved=reserved.get("status") == "True",
-        admitted=found.get("Admitted", {}).get("status") == "True",
-        finished=found.get("Finished", {}).get("status") == "True",
+        reserved="QuotaReserved" in true_now,
+        admitted="Admitted" in true_now,
+        finished="Finished" in true_now,
         created=parse_time(meta.get("creationTimestamp")),
-        waits=reserved.get("message", "") if reserved.get("status") == "False" else "",
-        reason=reserved.get("reason", "") if reserved.get("status") == "False" else "",
-        checks=_checks(obj) if reserved.get("status") == "True" else "",
-        eviction=(evicted["reason"], evicted.get("message", ""))
-        if evicted.get("status") == "True"
-        else ("", ""),
+        waits=waiting.get("message", ""),
+        reason=waiting.get("reason", ""),
+        checks=_checks(obj) if "QuotaReserved" in true_now else "",
+        eviction=(evicted.get("reason", ""), evicted.get("message", "")),
     )
 
 
@@ -155,6 +155,11 @@ def _devices(sets: Iterable[Manifest]) -> dict[str, int]:
         sizes = device_sizes(pods.get("template", {}).get("spec", {}))
         found.update({name: size * count for name, size in sizes.items()})
     return dict(found)
+
+
+def _flavors(obj: Manifest) -> dict[str, str]:
+    sets = (obj.get("status", {}).get("admission") or {}).get("podSetAssignments") or ()
+    return {name: flavor for each in sets for name, flavor in (each.get("flavors") or {}).items()}
 
 
 def _checks(obj: Manifest) -> str:

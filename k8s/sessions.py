@@ -1,5 +1,5 @@
 """Open sessions with API servers, by kubeconfig or as the pod's service account, through the environment's
-proxy; renew the tokens of exec plugins.
+proxy; renew the tokens of exec plugins, and trust a cluster's new CA.
 
 The official client is imported on the first call: it takes a second of CPU time, which `serve` and `plan` do
 without.
@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import yaml
+from aiohttp import ClientConnectorCertificateError
 
 from k8s.retry import Retry
 
@@ -33,10 +34,20 @@ def in_cluster() -> "ApiClient":
     from kubernetes.aio import config  # noqa: PLC0415
     from kubernetes.aio.client import ApiClient, Configuration  # noqa: PLC0415
 
+    class Session(ApiClient):
+        """Reads the CA's file again if a certificate isn't valid: the cluster's CA can have been rotated."""
+
+        async def call_api(self, *request: Any, **how: Any) -> Any:
+            try:
+                return await super().call_api(*request, **how)
+            except ClientConnectorCertificateError:
+                self.rest_client.ssl_context.load_verify_locations(self.configuration.ssl_ca_cert)
+                raise
+
     configuration = Configuration()
     config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
     _set_proxy(configuration)
-    session = ApiClient(configuration)
+    session = Session(configuration)
     session.user_agent = USER_AGENT
     return session
 

@@ -9,7 +9,7 @@ from bot.platform.config.queues import QueuePolicy
 from bot.platform.config.settings import Settings
 from bot.text.wording import counted, listed
 from k8s.api.client import KubernetesClient
-from k8s.objects import Manifest, Ref
+from k8s.objects import Manifest, Ref, condition
 
 CHECK = "Kueue"
 GRANT = "kubectl apply -k deploy/queues"
@@ -83,10 +83,8 @@ async def _cluster_queues(cluster: KubernetesClient, local: Iterable[Manifest]) 
 
 def _inactive(queue: Manifest) -> str:
     """Return why a queue admits nothing; "" if it is active, or has no status yet."""
-    for each in queue.get("status", {}).get("conditions") or ():
-        if each["type"] == "Active" and each["status"] != "True":
-            return f"{each.get('reason', '')}: {each.get('message', '')}".strip(": ")
-    return ""
+    found = condition(queue, "Active", "False")
+    return f"{found.get('reason', '')}: {found.get('message', '')}".strip(": ")
 
 
 async def _pod_priorities(cluster: KubernetesClient, policy: QueuePolicy) -> list[Finding]:

@@ -15,7 +15,7 @@ from bot.operate.words import age
 from bot.platform.slack.mrkdwn import MAX_CODE_SIZE, block, plain
 from bot.platform.storage.last_errors import LastError
 from bot.platform.storage.queue_state import ItemState
-from bot.text.wording import counted, fitting, printable
+from bot.text.wording import counted, fitting, printable, shortened
 
 MAX_LINE = 400  # characters
 MAX_OBJECTS = 20
@@ -131,8 +131,7 @@ def _error(error: LastError, facts: SweepFacts) -> str:
 
 
 def _clean(line: str) -> str:
-    line = printable(line)
-    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
+    return shortened(printable(line), MAX_LINE)
 
 
 def lines_mrkdwn(lines: list[str]) -> str:

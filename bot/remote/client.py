@@ -132,7 +132,9 @@ class Client:
         headers: dict[str, str] | None = None,
     ) -> Request:
         given = {name: "true" if value is True else value for name, value in query.items() if value}
-        url = f"{self._credentials.url}/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
+        url = f"{self._credentials.url}/api/v1{path}" + (
+            f"?{urlencode(given, errors='replace')}" if given else ""
+        )
         known = {
             "Authorization": f"Bearer {self._credentials.token}",
             "User-Agent": f"sweepbot/{__version__}",
@@ -196,7 +198,7 @@ def check_key(name: str, key: str) -> None:
 
 def of(sweep: str) -> str:
     """Return the path of a sweep."""
-    return f"/sweeps/{quote(sweep, safe='')}"
+    return f"/sweeps/{quote(sweep, safe='', errors='replace')}"
 
 
 def needs_person(sweep: Sweep) -> bool:

@@ -50,8 +50,8 @@ def _comparable(word: str, names: Iterable[str]) -> Iterator[str]:
         yield name
 
 
-def shortened(word: str) -> str:
-    return word if len(word) <= MAX_WORD else f"{word[: MAX_WORD - 1]}…"
+def shortened(text: str, most: int = MAX_WORD) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def counted(number: int, thing: str) -> str:

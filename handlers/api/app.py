@@ -6,7 +6,8 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from http import HTTPStatus
 
 from redis.exceptions import RedisError
@@ -23,6 +24,7 @@ from bot.platform.storage.api_tokens import ApiTokens
 from bot.sweep.launch.options import space_name
 from bot.sweep.model.api_sweep import AnswerModel, shown
 from bot.sweep.questions.store import UNKNOWN, About, Question, Questions
+from bot.text.masking import Mask
 from handlers.api import mcp, models
 from handlers.api.callers import Caller, Callers
 from handlers.api.calls import CALLS, PREFIX, Call, document
@@ -87,7 +89,8 @@ class Api:
         errors = (HTTPException, UserError, RedisError, TimeoutError, NewerFormatError, Exception)
         routes = [Route(f"{PREFIX}/openapi.json", openapi), *map(self._route, CALLS)]
         routes.append(Route(mcp.PATH, self._answer_agent, methods=["POST"]))
-        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(errors, _failed))
+        failed = partial(_failed, mask=self._context.mask)  # sentences quote what the caller sent
+        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(errors, failed))
         app.router.redirect_slashes = False  # behind an ingress it would redirect to plain HTTP
         return app
 
@@ -142,12 +145,12 @@ class Api:
     async def events(self, caller: Caller, _query: models.RequestModel, sweep_id: str) -> Response:
         return self._streams.open(await record_of(self._context, sweep_id), caller)
 
-    async def results(self, _caller: Caller, query: models.ResultsQuery, sweep_id: str) -> Response:
-        found = await self._of_sweep(About.RESULTS, sweep_id, query.format)
+    async def results(self, caller: Caller, query: models.ResultsQuery, sweep_id: str) -> Response:
+        found = await self._of_sweep(caller, About.RESULTS, sweep_id, query.format)
         return Response(found, media_type="text/csv" if query.format == "csv" else "application/json")
 
-    async def logs(self, _caller: Caller, query: models.LogsQuery, sweep_id: str) -> bytes:
-        return await self._of_sweep(About.LOGS, sweep_id, query.trial.lower())
+    async def logs(self, caller: Caller, query: models.LogsQuery, sweep_id: str) -> bytes:
+        return await self._of_sweep(caller, About.LOGS, sweep_id, query.trial.lower())
 
     async def command(self, caller: Caller, body: models.CommandBody, key: str, sweep_id: str) -> AnswerModel:
         sweep = await record_of(self._context, sweep_id)
@@ -155,34 +158,35 @@ class Api:
         return models.Accepted(id=sweep.id)
 
     async def plan(self, caller: Caller, body: models.CommandBody) -> bytes:
-        return await answered(self._questions, planned(self._context, caller, body.command))
+        return await answered(self._questions, planned(self._context, caller, body.command), caller)
 
     async def check_space(self, _caller: Caller, body: models.SpaceBody) -> AnswerModel:
-        return await check_space(body.space, body.options, self._context.config)
+        return await check_space(body.space, body.options, self._context.config, self._context.mask)
 
-    async def compare(self, _caller: Caller, query: models.ComparisonQuery) -> bytes:
+    async def compare(self, caller: Caller, query: models.ComparisonQuery) -> bytes:
         names = [*dict.fromkeys(each.strip() for each in query.sweeps.split(","))]
         if not 2 <= len(names) <= models.MAX_COMPARED or not all(map(SWEEP_ID.fullmatch, names)):
             raise UserError(f"sweeps= must be 2 to {models.MAX_COMPARED} names, with commas between.")
         question = Question(about=About.COMPARISON, subject=" ".join(names))
-        return await answered(self._questions, question)
+        return await answered(self._questions, question, caller)
 
-    async def history(self, _caller: Caller, query: models.HistoryQuery) -> bytes:
+    async def history(self, caller: Caller, query: models.HistoryQuery) -> bytes:
         question = Question(about=About.HISTORY, subject=space_name("space", query.space))
-        return await answered(self._questions, question)
+        return await answered(self._questions, question, caller)
 
-    async def _of_sweep(self, about: About, sweep_id: str, detail: str) -> bytes:
+    async def _of_sweep(self, caller: Caller, about: About, sweep_id: str, detail: str) -> bytes:
         """Return what a worker knows of a sweep, also if only its results remain. Raises HTTPException."""
         if not SWEEP_ID.fullmatch(sweep_id):
             raise HTTPException(404, UNKNOWN)
         async with asyncio.timeout(ACK_TIMEOUT):
             sweep = await current(self._context.store, sweep_id)
         question = Question(about=about, subject=sweep.id if sweep else sweep_id, detail=detail)
-        return await answered(self._questions, question)
+        return await answered(self._questions, question, caller)
 
 
-async def answered(questions: Questions, question: Question) -> bytes:
-    """Wait for a worker's answer: this process has no access to git and the cluster.
+async def answered(questions: Questions, question: Question, caller: Caller) -> bytes:
+    """Wait for a worker's answer, or until the client is gone: this process has no access to git and the
+    cluster.
 
     Raises HTTPException, RedisError, TimeoutError.
     """
@@ -190,22 +194,22 @@ async def answered(questions: Questions, question: Question) -> bytes:
         found = await questions.answer(question.id)
         if found is None:
             await questions.ask(question)
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(WORKER_TIMEOUT):
             pause = FIRST_POLL
-            while found is None:
+            while found is None and not await caller.is_gone():
                 await asyncio.sleep(pause)
                 pause = min(1.5 * pause, MAX_POLL)
                 found = await questions.answer(question.id)
-    except TimeoutError:
-        raise HTTPException(503, LATE, {"Retry-After": "60"}) from None
+    if found is None:
+        raise HTTPException(503, LATE, {"Retry-After": "60"})
     if found.status != 200:
         headers = {"Retry-After": "60"} if found.status == 503 else None
         raise HTTPException(found.status, found.body.decode(), headers)
     return found.body
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception, mask: Mask) -> Response:
     match error:
         case HTTPException(status_code=404) if "endpoint" not in request.scope:
             return _problem(404, NO_CALL)
@@ -216,9 +220,9 @@ async def _failed(request: Request, error: Exception) -> Response:
                 405, f"{request.method} isn't for this path. Available: {allowed}.", {"Allow": allowed}
             )
         case HTTPException():
-            return _problem(error.status_code, error.detail, dict(error.headers or {}))
+            return _problem(error.status_code, mask(error.detail), dict(error.headers or {}))
         case UserError():
-            return _problem(422, str(error))
+            return _problem(422, mask(str(error)))
         case NewerFormatError():
             return _problem(503, NEWER, {"Retry-After": "60"})
         case RedisError() | TimeoutError():

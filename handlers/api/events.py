@@ -147,5 +147,9 @@ class _Stream(StreamingResponse):
         self._counted = counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body"})
+            return
         with self._counted:
             await super().__call__(scope, receive, send)

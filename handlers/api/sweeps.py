@@ -27,6 +27,7 @@ from bot.sweep.launch.space_check import read_space
 from bot.sweep.model.api_sweep import named
 from bot.sweep.questions.store import UNKNOWN, About, Question
 from bot.sweep.spaces.describe import explain
+from bot.text.masking import Mask
 from handlers.api.callers import Caller
 from handlers.api.models import ListedSweep, ListedTrials, ListQuery, SpaceCheck, SweepPage
 from handlers.context import ACK_TIMEOUT, HandlerContext
@@ -137,26 +138,26 @@ def new_name(sweep: SweepRecord) -> str:
     return sweep.reason.removeprefix(RENAMED) if is_renamed else ""
 
 
-async def check_space(text: str, options: str, config: Config) -> SpaceCheck:
+async def check_space(text: str, options: str, config: Config, mask: Mask) -> SpaceCheck:
     """Check a file in the parser's thread: a person's large one must not delay others.
 
     Raises HTTPException.
     """
     try:
         async with asyncio.timeout(SPACE_TIMEOUT):
-            return await run_in_parser_thread(_space_check, text, options, config)
+            return await run_in_parser_thread(_space_check, text, options, config, mask)
     except TimeoutError:
         detail = f"Checking the space took more than {SPACE_TIMEOUT:g} s. Try again in a minute."
         raise HTTPException(503, detail, {"Retry-After": "60"}) from None
 
 
-def _space_check(text: str, options: str, config: Config) -> SpaceCheck:
+def _space_check(text: str, options: str, config: Config, mask: Mask) -> SpaceCheck:
     try:
         space, request = read_space(text, "space.yaml", parse_options(options), config, on_cluster=True)
     except UserError as error:
-        return SpaceCheck(valid=False, errors=str(error).splitlines(), notes=[], summary=None)
-    summary = explain(space, request.gpus, request.nodes or 1)
-    return SpaceCheck(valid=True, errors=[], notes=[*space.notes], summary=summary)
+        return SpaceCheck(valid=False, errors=mask(str(error)).splitlines(), notes=[], summary=None)
+    summary = mask(explain(space, request.gpus, request.nodes or 1))
+    return SpaceCheck(valid=True, errors=[], notes=[*map(mask, space.notes)], summary=summary)
 
 
 async def listing(context: HandlerContext, query: ListQuery, user: str) -> SweepPage:

@@ -26,15 +26,15 @@ class Outage:
         self._is_down = False
         self._over = 0.0  # when the last outage ended
 
-    async def over(self) -> bool:
-        """Wait up to 30 s until the server is ready. Return whether an outage has ended.
+    async def over(self, within: float | None = MAX_WAIT) -> bool:
+        """Wait up to `within` seconds until the server is ready. Return whether an outage has ended.
 
         False if the server was ready at the first probe, or isn't ready in time. Only one waiting caller
         probes.
         """
         called_at = monotonic()
         with suppress(TimeoutError):
-            async with asyncio.timeout(MAX_WAIT), self._probing:
+            async with asyncio.timeout(within), self._probing:
                 return self._over >= called_at or await self._probed()
         return False
 

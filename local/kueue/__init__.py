@@ -53,7 +53,7 @@ class Kueue(ControllerLoop):
         quotas = Quotas(self._store, workloads.cluster_queue(self._store, workload))
         lacks = quotas.lack(workload)
         if not lacks:
-            workloads.admit(self._store, workload, quotas.name)
+            workloads.admit(self._store, workload, quotas.admission(workload))
             return False
         victims = quotas.victims(workload)
         for victim in victims:

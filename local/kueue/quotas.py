@@ -61,6 +61,19 @@ class Quotas:
                 return f"insufficient unused quota for {why}", False
         return "", False
 
+    def admission(self, workload: Object) -> Object:
+        """Return what the status of an admitted Workload names."""
+        flavors = {name: flavor for name, (flavor, _, _) in self.own.items()}
+        sets = [
+            {
+                "name": pods["name"],
+                "count": pods["count"],
+                "flavors": {n: flavors[n] for n in _requests(pods)},
+            }
+            for pods in workload["spec"]["podSets"]
+        ]
+        return {"clusterQueue": self.name, "podSetAssignments": sets}
+
     def victims(self, workload: Object) -> list[Object]:
         """Return the Workloads to preempt for it: as few as needed, the lowest and newest first."""
         mine = workload["spec"]["priority"]

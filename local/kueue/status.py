@@ -22,7 +22,9 @@ def report(store: Store) -> None:
     for local in [*store.peek("LocalQueue")]:
         above = store.find("ClusterQueue", "", local["spec"]["clusterQueue"])
         active = ("True", "Ready", "Can submit new workloads to localQueue")
-        if above is None or above["spec"].get("stopPolicy", "None") != "None":
+        if local["spec"].get("stopPolicy", "None") != "None":
+            active = ("False", "Stopped", "LocalQueue is stopped")
+        elif above is None or above["spec"].get("stopPolicy", "None") != "None":
             active = ("False", "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
         there = store.peek("Workload", local["metadata"]["namespace"])
         mine = [w for w in there if w["spec"]["queueName"] == local["metadata"]["name"]]

@@ -70,12 +70,12 @@ def inadmissible(store: Store, workload: Object) -> str:
     return f"LocalQueue {name} is inactive" if queue["spec"].get("stopPolicy", "None") != "None" else ""
 
 
-def admit(store: Store, workload: Object, queue: str) -> None:
+def admit(store: Store, workload: Object, admission: Object) -> None:
     known = {c["type"] for c in workload.get("status", {}).get("conditions", [])}
-    why = ("QuotaReserved", f"Quota reserved in ClusterQueue {queue}")
+    why = ("QuotaReserved", f"Quota reserved in ClusterQueue {admission['clusterQueue']}")
     over = {each: ("False", *why) for each in ("Evicted", "Preempted") if each in known}
     admitted = ("True", "Admitted", "The workload is admitted")
-    _set(store, workload, QuotaReserved=("True", *why), Admitted=admitted, **over)
+    _set(store, workload, admission, QuotaReserved=("True", *why), Admitted=admitted, **over)
     jobs.set_suspended(store, jobs.place_of_owner(workload), False)
 
 
@@ -154,12 +154,22 @@ def _is(workload: Object, type_: str) -> bool:
     return condition(workload, type_).get("status") == "True"
 
 
-def _set(store: Store, workload: Object, **conditions: tuple[str, str, str]) -> None:
-    """Set these conditions (status, reason, message); unchanged ones keep their time."""
+def _set(
+    store: Store, workload: Object, admission: Object | None = None, /, **conditions: tuple[str, str, str]
+) -> None:
+    """Set these conditions (status, reason, message); unchanged ones keep their time.
+
+    Without quota, the status has no admission.
+    """
     current = store.get(*place(workload)) or workload
     found = {c["type"]: c for c in current.get("status", {}).get("conditions", [])}
     for type_, (state, reason, message) in conditions.items():
         known = {"type": type_, "status": state, "reason": reason, "message": message}
         if not known.items() <= found.get(type_, {}).items():
             found[type_] = known | {"lastTransitionTime": timestamp()}
-    store.set_status(current, {**current.get("status", {}), "conditions": list(found.values())})
+    status = {**current.get("status", {}), "conditions": list(found.values())}
+    if admission:
+        status["admission"] = admission
+    elif found["QuotaReserved"]["status"] == "False":
+        status.pop("admission", None)
+    store.set_status(current, status)

@@ -121,6 +121,20 @@ async def test_end_of_an_outage_requeues_failed_items_at_once(redis, cluster, wa
     await asyncio.wait([task])
 
 
+async def test_end_of_an_outage_requeues_failed_items_of_a_worker_that_does_not_lead(
+    redis, cluster, wait_until, monkeypatch
+):
+    await redis.set("sweepbot:resync", "another worker")
+    monkeypatch.setattr(outage_module, "PROBE_INTERVAL", 0.01)
+    cluster.is_ready = probe(*[False] * 10, True)
+    queue, watcher = Queue(redis), a_watcher(redis, cluster)
+    task = asyncio.create_task(watcher.run())
+    await failed(queue, WATCH, times=9)
+    watcher.suspect()
+    await wait_until(lambda: redis.zscore("sweepbot:queue:ready", str(WATCH)), "it is retried")
+    await cancelled(task)
+
+
 def probe(*answers):
     left = list(answers)
 

@@ -1,13 +1,18 @@
 """Sessions with API servers: their proxy, and what a request costs."""
 
 import asyncio
+import shutil
+import ssl
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
 from aiohttp import web
+from kubernetes.aio.config import incluster_config
 
 from k8s.api.client import KubernetesClient
+from k8s.api.errors import UnreachableError
 from k8s.sessions import by_kubeconfig
 
 FAR = "http://api.example:6443"  # an API server that only a proxy reaches
@@ -104,3 +109,42 @@ async def test_request_uses_no_thread(proxy, version):
     asyncio.get_running_loop().set_default_executor(threads)
     assert await version(f"http://{proxy}") == "v1.36.2"
     assert threads.used == 0
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl isn't installed")
+async def test_session_of_the_service_account_trusts_a_rotated_ca(tmp_path, monkeypatch):
+    async def answer(request):
+        return web.json_response({"gitVersion": "v1.36.2"}, headers={"Connection": "close"})
+
+    def certify(name):
+        key, cert = tmp_path / f"{name}.key", tmp_path / f"{name}.crt"
+        subject = ["-subj", "/CN=kubernetes", "-addext", "subjectAltName=IP:127.0.0.1"]
+        new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject]
+        subprocess.run([*new, "-keyout", key, "-out", cert], check=True, capture_output=True)
+        return cert, key
+
+    former, rotated = certify("former"), certify("rotated")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*former)
+    app = web.Application()
+    app.router.add_get("/version", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    (tmp_path / "token").write_text("local-admin")
+    ca = tmp_path / "ca.crt"
+    shutil.copy(former[0], ca)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(runner.addresses[0][1]))
+    client = await KubernetesClient.connect()
+    assert await client.version() == "v1.36.2"
+    context.load_cert_chain(*rotated)
+    shutil.copy(rotated[0], ca)
+    with pytest.raises(UnreachableError, match="CERTIFICATE_VERIFY_FAILED"):
+        await client.version()
+    assert await client.version() == "v1.36.2"
+    await client.close()
+    await runner.cleanup()

@@ -231,10 +231,24 @@ async def test_queue_borrows_no_more_than_the_lending_limit(wait_until, lends, p
         assert f"maximum capacity ({pods})" in admission(store, "large")[1]
 
 
-async def test_stopped_queue_admits_nothing(wait_until):
+def active(store):
+    [found] = store.get("LocalQueue", "default", "default")["status"]["conditions"]
+    return found["status"], found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "namespace", "name", "reason"),
+    [
+        ("ClusterQueue", "", "team-cq", "ClusterQueueIsInactive"),
+        ("LocalQueue", "default", "default", "Stopped"),
+    ],
+)
+async def test_stopped_queue_admits_nothing(wait_until, kind, namespace, name, reason):
     async with cluster("1") as store:
-        store.patch("ClusterQueue", "", "team-cq", {"spec": {"stopPolicy": "Hold"}})
+        store.patch(kind, namespace, name, {"spec": {"stopPolicy": "Hold"}})
         job(store, "first", GPUS)
         await wait_until(lambda: workload(store, "first"), "it waits")
-        why = ("Inadmissible", "ClusterQueue team-cq is inactive")
+        why = ("Inadmissible", f"{kind} {name} is inactive")
         assert condition(store, "first", "QuotaReserved")[1:] == why
+        await wait_until(lambda: active(store)[0] == "False", "its LocalQueue is inactive")
+        assert active(store) == ("False", reason)

@@ -4,6 +4,7 @@ import pytest
 
 from bot.core.curves import Point
 from bot.core.record import Phase
+from bot.sweep.results.tracking_api import TrackingError
 from tests.scenarios.slack_session import ADA, open_session
 from tests.scenarios.sweep_in_memory import SWEEP
 
@@ -35,7 +36,20 @@ async def test_curves_are_a_picture_sent_with_the_values_as_its_description(redi
         assert "has the metric `recall` in MLflow. Available: `accuracy`, `loss`." in private
         session.simulation.live.away = True
         _, [_, private] = await session.types("curves")
-        assert "MLflow isn't available (no answer within 8 s). Try again later." in private
+        assert "MLflow can't be read (no answer within 8 s). Try again later." in private
+
+
+async def test_curves_of_an_ended_sweep_need_no_search_for_its_runs(redis, monkeypatch):
+    async def too_slow(*_):
+        raise TrackingError("no answer within 8 s")
+
+    async with open_session(redis, image=True) as session:
+        await session.until(Phase.SUCCEEDED)
+        await session.rounds(3)
+        session.simulation.live.reported = {name: [Point(1, 0.5), Point(2, 0.25)] for name in trials(session)}
+        monkeypatch.setattr(session.simulation.live, "curves", too_slow)
+        _, [_, private] = await session.types(f"curves {SWEEP}")
+        assert "with `loss` in MLflow: picture sent by direct message." in private
 
 
 @pytest.mark.features("live_values")

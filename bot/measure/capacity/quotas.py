@@ -4,7 +4,8 @@ A sweep yields to Workloads of its own ClusterQueue, and to those of its tree of
 ClusterQueue borrows: its nominal quota is its own. Kueue's API v1beta2 names the cohort `cohortName`.
 
 Quotas count for each flavor alone, as in Kueue's pkg/cache/scheduler/resource_node.go: a cohort has what its
-members and its Cohort object lend. It exists without an object, which then limits nothing.
+members and its Cohort object lend. It exists without an object, which then limits nothing. A queue that is
+stopped, or not active for another cause, admits nothing; its ClusterQueue lends as before.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from bot.measure.capacity.nodes import WAIT_THRESHOLD
 from bot.platform.pod_health.queue_words import fits_quota
 from k8s.kueue import Workload
 from k8s.nodes.gpu_pods import GpuPod, is_placeholder
-from k8s.objects import Manifest
+from k8s.objects import Manifest, condition
 from k8s.quantities import any_amount
 from k8s.trial_kinds import JOB_LABEL
 
@@ -27,21 +28,24 @@ class Queues:
     """Kueue's queues, and the Workloads of the sweeps' namespaces."""
 
     cluster_queue: Mapping[tuple[str, str], str]  # by namespace and LocalQueue
+    inactive: Collection[tuple[str, str]]  # namespaces and LocalQueues, such as stopped ones
     above: Mapping[str, Manifest]  # ClusterQueues by name
     workloads: tuple[Workload, ...]
     cohorts: Mapping[str, Manifest] = field(default_factory=dict)  # by name
 
 
 def read_queues(
-    local: Iterable[Manifest],
+    local: Collection[Manifest],
     above: Iterable[Manifest],
     workloads: Iterable[Workload],
     cohorts: Iterable[Manifest] = (),
 ) -> Queues:
+    def place(queue: Manifest) -> tuple[str, str]:
+        return queue["metadata"]["namespace"], queue["metadata"]["name"]
+
     return Queues(
-        cluster_queue={
-            (q["metadata"]["namespace"], q["metadata"]["name"]): q["spec"]["clusterQueue"] for q in local
-        },
+        cluster_queue={place(q): q["spec"]["clusterQueue"] for q in local},
+        inactive={place(q) for q in local if condition(q, "Active", "False")},
         above={q["metadata"]["name"]: q for q in above},
         workloads=tuple(workloads),
         cohorts={each["metadata"]["name"]: each for each in cohorts},
@@ -75,9 +79,12 @@ def capacity_in_queue(
     borrowed = _used(own, request.resource, "borrowed")
     requested = sum(map(wanted, near)) + min(borrowed, sum(map(wanted, far)))
     who = max([*near, *far], key=wanted, default=None) if requested else None
-    short = max(0, requested - sum(max(0, each) for each in free))
-    free[0] += sum(map(wanted, _held_for(request, queues)))
-    left = 0 if requested else sum(max(0, each // size) for each in free)
+    short = max(0, requested - sum(max(0, each) for each in free.values()))
+    for held in _held_for(request, queues):
+        if (flavor := held.flavors.get(request.resource, "")) in free:
+            free[flavor] += wanted(held)
+    admits = (request.namespace, request.queue) not in queues.inactive
+    left = sum(max(0, each // size) for each in free.values()) if admits and not requested else 0
     return FreeCapacity(
         at=now,
         gpus=size,
@@ -147,8 +154,8 @@ def _parent(each: Manifest) -> str:
     return str(spec.get("cohortName") or spec.get("cohort") or spec.get("parentName") or "")
 
 
-def _unused(queue: Manifest, resource: str, queues: Queues) -> list[int] | None:
-    """Return the GPUs of each flavor that a ClusterQueue has unused, and can borrow; None without a quota.
+def _unused(queue: Manifest, resource: str, queues: Queues) -> dict[str, int] | None:
+    """Return the GPUs by flavor that a ClusterQueue has unused, and can borrow; None without a quota.
 
     Below 0, more are used than its quota, as after that was lowered.
     """
@@ -156,13 +163,13 @@ def _unused(queue: Manifest, resource: str, queues: Queues) -> list[int] | None:
         return None
     cohorts = _cohorts(queue, queues)
     if cohorts is None:
-        return [0]
-    free = []
+        return dict.fromkeys(quotas, 0)
+    free = {}
     for flavor in quotas:
         left = None
         for name in reversed(cohorts):
             left = _below_cohort(name, resource, flavor, queues).free(left)
-        free.append(_below_queue(queue, resource, flavor).free(left))
+        free[flavor] = _below_queue(queue, resource, flavor).free(left)
     return free
 
 

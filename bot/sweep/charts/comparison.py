@@ -15,7 +15,7 @@ from bot.sweep.charts.curves import log_scale, points
 from bot.sweep.charts.palette import HEIGHT, STYLES, drawn, label_lines, legend_below, new_figure
 from bot.sweep.results.models import SweepResults
 from bot.sweep.results.ranking import clipped
-from bot.text.wording import counted
+from bot.text.wording import counted, shortened
 
 MAX_METRIC = 18  # characters in a title
 
@@ -60,7 +60,12 @@ def picture(sweeps: Sequence[SweepResults]) -> Any:
         if drawn:  # a line of one point is invisible
             axes.plot(len(drawn), drawn[-1], "o", color=color, markersize=12)
     values = [clipped(value) for each in sweeps for value in best_so_far(each)]
-    _label(axes, f"Best {_metric(sweeps)} so far", "trials that ended with a value", values)
+    _label(
+        axes,
+        f"Best {shortened(sweeps[0].space.metric, MAX_METRIC)} so far",
+        "trials that ended with a value",
+        values,
+    )
     labels = axes.get_legend_handles_labels()
     if curves:
         _draw_curves(rows[1, 0], sweeps, curves)
@@ -78,12 +83,7 @@ def _draw_curves(axes: Any, sweeps: Sequence[SweepResults], curves: Mapping[str,
             if len(steps) == 1:  # a line of one point is invisible
                 axes.plot(steps, drawn, "o", color=color, markersize=12)
             values += [value for value in drawn if math.isfinite(value)]
-    _label(axes, f"{_metric(sweeps)} of the best trials", "step", values)
-
-
-def _metric(sweeps: Sequence[SweepResults]) -> str:
-    metric = sweeps[0].space.metric
-    return metric if len(metric) <= MAX_METRIC else f"{metric[: MAX_METRIC - 1]}…"
+    _label(axes, f"{shortened(sweeps[0].space.metric, MAX_METRIC)} of the best trials", "step", values)
 
 
 def _label(axes: Any, title: str, below: str, values: Sequence[float]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from bot.core.curves import Curve, so_far
 from bot.sweep.charts.palette import OTHERS, STYLES, drawn, label_lines, legend_below, new_figure
 from bot.sweep.results.ranking import clipped
-from bot.text.wording import counted
+from bot.text.wording import counted, shortened
 
 LOG_RATIO = 10.0  # ratio of largest to smallest value from which the axis is logarithmic
 DIGITS = 4  # of values in the legend
@@ -79,10 +79,9 @@ def plot(axes: Any, chart: CurvesChart) -> None:
     log_scale(
         axes, [clipped(p.value) for curve in chart.curves.values() for p in curve if math.isfinite(p.value)]
     )
-    metric = chart.metric if len(chart.metric) <= 24 else f"{chart.metric[:23]}…"
     better = {None: "", True: ", higher is better", False: ", lower is better"}
     dots = " (dot: still running)" if chart.running & chart.curves.keys() else ""
-    label_lines(axes, f"{metric}{better[chart.maximize]}", f"step{dots}")
+    label_lines(axes, f"{shortened(chart.metric, 24)}{better[chart.maximize]}", f"step{dots}")
 
 
 def points(curve: Curve) -> tuple[list[int], list[float]]:

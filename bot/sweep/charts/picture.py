@@ -30,7 +30,7 @@ from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.pairs import compared, verdict
 from bot.sweep.results.ranking import LIMIT, clipped, ranked
 from bot.text.number_format import short
-from bot.text.wording import counted
+from bot.text.wording import counted, shortened
 
 SLICES_MAX, AXES_MAX = 6, 7  # parameters
 MIN_PARALLEL = 3  # parameters
@@ -93,8 +93,7 @@ def alt_text(content: Content) -> str:
     if content.importances:
         shares = ", ".join(f"{shown(name)} {share:.0%}" for name, share in content.importances.items())
         facts += [f"Importance by {EVALUATOR}: {shares}."]
-    text = " ".join(facts)
-    return text if len(text) <= MAX_ALT else f"{text[: MAX_ALT - 1]}…"
+    return shortened(" ".join(facts), MAX_ALT)
 
 
 def _seed_facts(values: Sequence[float]) -> str:

@@ -15,6 +15,7 @@ from bot.platform.slack.mrkdwn import code
 from bot.sweep.charts.curves import CurvesChart, alt_text, png
 from bot.sweep.clients import SweepClients
 from bot.sweep.model.observation import Observation
+from bot.sweep.reports.end_results import stored_results
 from bot.sweep.results.live import MAX_CURVES
 from bot.sweep.results.log_curves import LogQuery, log_query
 from bot.sweep.results.tracking_api import TrackingError
@@ -88,13 +89,22 @@ def _nothing(sweep: str, objective: str, metric: str, where: str, names: Collect
 async def _of_mlflow(
     sweep: SweepRecord, plan: SweepPlan, metric: str, clients: SweepClients
 ) -> tuple[dict[str, Curve], frozenset[str]]:
-    """Raise UserError if MLflow doesn't answer."""
+    """Raise UserError if MLflow doesn't answer. It needs no search for the runs that are known."""
     try:
         return await clients.live.curves(plan, metric, POINTS, sweep.results_url or "")
     except TrackingError as error:
-        raise UserError(
-            f"MLflow isn't available ({clients.mask(str(error))[:200]}). Try again later."
-        ) from None
+        with suppress(TrackingError):
+            if runs := await _known_runs(sweep, clients):
+                return await clients.live.curves_of(runs, metric, POINTS), frozenset()
+        why = clients.mask(str(error))[:200]
+        raise UserError(f"MLflow can't be read ({why}). Try again later.") from None
+
+
+async def _known_runs(sweep: SweepRecord, clients: SweepClients) -> dict[str, str]:
+    """Return an ended sweep's latest trials by the IDs of their runs."""
+    results = await stored_results(sweep.id, clients) if sweep.phase.final else None
+    found = sorted((str(each.ended), each.name, each.run_url) for each in results.trials) if results else []
+    return {url.rpartition("/")[2]: name for _, name, url in found[-MAX_CURVES:] if url}
 
 
 async def _of_files(

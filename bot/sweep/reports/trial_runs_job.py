@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 BUSY_DELAY = timedelta(seconds=5)  # this worker is writing another sweep's runs
 NEXT_PASS_DELAY = timedelta(seconds=6)  # another pass is needed; longer, so that the others come first
-RETRY = Retry(base=300.0)  # while MLflow is unavailable
+RETRY = Retry(base=300.0)  # while MLflow is unavailable, or fails at a run
 MAX_AGE = timedelta(days=7)  # since the sweep ended; older runs stay as they are
 CURVE_POINTS = 200  # of each curve: about 10 KB per sweep
 
@@ -65,13 +65,17 @@ class TrialRunsJob:
             replace(each, run_url=done.urls.get(each.name, each.run_url)) for each in results.trials
         )
         runs = {each.name: each.run_url.rpartition("/")[2] for each in trials if each.run_url}
-        if done.complete and results.runs_pending and record and results.best in runs:
+        if record and results.best in done.urls:
             pictures = await best_pictures(record, results, self._clients)
             if pictures:
                 await self._writer.keep_files(runs[results.best], pictures)
         curves = await self._curves(results, runs) if done.complete else results.curves
-        new = replace(results, trials=trials, curves=curves, runs_pending=not done.complete)
-        again = await self._store(results, new)
+        pending = not done.complete or done.failed
+        again = await self._store(
+            results, replace(results, trials=trials, curves=curves, runs_pending=pending)
+        )
+        if done.failed:
+            return again or RETRY.delay()
         return again if done.complete else NEXT_PASS_DELAY
 
     async def _store(self, old: SweepResults, new: SweepResults) -> timedelta | None:

@@ -134,7 +134,8 @@ class LiveValues:
             async with asyncio.timeout(ON_DEMAND_TIMEOUT):
                 return await self._in_thread(call)
         except TimeoutError:
-            raise TrackingError(f"no answer within {ON_DEMAND_TIMEOUT:g} s") from None
+            why = f"no answer within {ON_DEMAND_TIMEOUT:g} s; runs with many metrics take longer"
+            raise TrackingError(why) from None
 
     def _curves(
         self, plan: SweepPlan, metric: str, points: int, url: str

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from bot.core.curves import Curve, Point
 from bot.platform.slack.message import File
 from bot.sweep.results import run_tags
-from bot.sweep.results.experiments import IN_URL, RETRY, experiment_ids, is_refused, tracking_client
+from bot.sweep.results.experiments import IN_URL, RETRY, experiment_ids, tracking_client
 from bot.sweep.results.models import SweepResults, TrialResult
 from bot.sweep.results.run_search import RunSearch, Search
 from bot.sweep.results.tracking_api import TrackingApi
@@ -55,6 +56,7 @@ class Completion:
 
     urls: Mapping[str, str]  # by trial: of the run that it completed (`trial_runs.kept_run`), for browsers
     complete: bool
+    failed: bool = False  # MLflow fails at single runs, which have to wait
 
 
 class RunWriter:
@@ -89,10 +91,18 @@ class RunWriter:
         try:
             return await call
         except Exception as error:  # MLflow's client raises whatever its transports raise
-            what = "refused" if is_refused(error) else "unavailable"
+            answers = await loop.run_in_executor(self._thread, self._answers)
+            what = "refused" if answers else "unavailable"
             self._not_before = monotonic() + RETRY.seconds() if what == "unavailable" else 0.0
             log.warning("MLflow %s; runs of %s are completed later: %s", what, results.sweep, error)
             raise MlflowUnavailableError(str(error)) from error
+
+    def _answers(self) -> bool:
+        """Return whether MLflow answers another call: then it failed only at this sweep."""
+        with suppress(Exception):
+            tracking_client(self._tracking_uri).search_experiments(max_results=1)
+            return True
+        return False
 
     async def keep_files(self, run_id: str, files: Sequence[File]) -> None:
         """Store files as artifacts of a run; an error is only logged: artifacts have their own storage."""
@@ -121,32 +131,37 @@ class RunWriter:
         if len(left) == len(results.trials):
             search.read()
         logged: Logged | None = None
-        done: dict[str, str] = {}
+        done, failed = dict[str, str](), False
         until = monotonic() + PASS_TIMEOUT  # from here: reading a busy server can take longer than that
         for trial in left:
             if monotonic() > until:
-                return Completion(done, complete=False)
+                return Completion(done, complete=False, failed=failed)
             runs = search.of(trial)
             kept = kept_run(results, runs)
             number, run_id = (kept.experiment, kept.id) if kept else (numbers[0], "")
+            is_taken = True
             for change in changes(replace(results, trials=(trial,)), runs):
                 if logged is None:
                     logged, until = curves(), monotonic() + PASS_TIMEOUT
                 run_id = run_id or _create(client, number, trial, tags)
-                self._apply(client, change.run_id or run_id, change, logged)
-            if run_id:
+                is_taken &= self._apply(client, change.run_id or run_id, change, logged)
+            failed |= not is_taken
+            if run_id and is_taken:
                 done[trial.name] = f"{self._ui}{IN_URL}{number}/runs/{run_id}"
-        return Completion(done, complete=True)
+        return Completion(done, complete=True, failed=failed)
 
-    def _apply(self, client: "MlflowClient", run_id: str, change: RunChange, logged: Logged) -> None:
+    def _apply(self, client: "MlflowClient", run_id: str, change: RunChange, logged: Logged) -> bool:
+        """Return False if only this run has to be tried again; raise if MLflow is unavailable for all."""
         from mlflow.exceptions import MlflowException  # noqa: PLC0415  see tracking_client
 
         try:
             _write(client, run_id, change, logged.get(change.trial.name, {}))
         except MlflowException as error:
-            if error.error_code != "INVALID_PARAMETER_VALUE":
+            if not self._answers():
                 raise
             log.warning("MLflow rejected the run of %s: %s", change.trial.name, error)
+            return bool(error.error_code == "INVALID_PARAMETER_VALUE")  # it never takes it
+        return True
 
 
 def _create(client: "MlflowClient", number: str, trial: TrialResult, tags: Mapping[str, str]) -> str:

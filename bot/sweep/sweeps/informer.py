@@ -211,7 +211,9 @@ class SweepInformer:
     async def _probe(self) -> None:
         while True:
             await self._suspected.wait()
-            await self._outage.over()
+            if await self._outage.over(None):
+                with suppress(RedisError):  # the leader's watches can have missed it; it resyncs in minutes
+                    await self._clients.queue.hurry()
             self._suspected.clear()
 
     async def _lead(self) -> None:

@@ -232,7 +232,7 @@ def test_user_without_a_home_needs_a_login(run, monkeypatch):
 def test_list_has_the_sweeps_of_all_pages(server, run):
     summary = {key: SWEEP[key] for key in ("id", "state", "owner", "trials")} | {"best": 0.25}
     other = {**summary, "id": "wd-calm-eel", "state": "failed", "owner": "grace\x1b[2J", "best": None}
-    pages = [{"sweeps": [summary], "next": "c/1"}, {"sweeps": [other], "next": None}]
+    pages = [{"sweeps": [summary], "next": "c/1\ud800"}, {"sweeps": [other], "next": None}]
     server.answers = [(200, {}, json.dumps(page)) for page in pages]
     code, out, err = run("list", "--active")
     assert (code, err) == (0, "")
@@ -242,7 +242,7 @@ def test_list_has_the_sweeps_of_all_pages(server, run):
     ]
     assert [path for _, path, _ in server.calls] == [
         "/api/v1/sweeps?limit=200&active=true",
-        "/api/v1/sweeps?limit=200&active=true&cursor=c%2F1",
+        "/api/v1/sweeps?limit=200&active=true&cursor=c%2F1%3F",
     ]
 
 
@@ -253,6 +253,12 @@ def test_list_without_an_end_is_named_so(server, run, monkeypatch, new):
     code, out, err = run("list")
     assert (code, out, len(server.calls)) == (2, "", 5 if new else 2)
     assert err.startswith("The list of sweeps has no end: the server isn't Sweepbot's API")
+
+
+def test_name_that_is_not_unicode_is_none_that_exists(server, run):
+    server.answers = [problem(404, "No sweep has this name.")]
+    assert run("status", "otter\udcff") == (2, "", "No sweep has this name.\n")
+    assert server.calls[0][1] == "/api/v1/sweeps/otter%3F"
 
 
 def test_document_lists_every_command():

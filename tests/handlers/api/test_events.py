@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from bot.core.record import Phase
+from handlers.api.app import CALLS_AT_ONCE
 from handlers.api.events import MAX_PER_TOKEN
 from handlers.api.models import MAX_BODY
 from tests.bot.factories import NOW, a_sweep
@@ -105,6 +106,34 @@ async def test_wait_whose_client_is_gone_leaves_its_place(api, token, sweep, fol
             return stream.status == 200
 
     await wait_until(is_admitted, "a client that is gone leaves its place", seconds=20)
+
+
+async def test_calls_that_wait_for_a_worker_leave_their_places_when_their_clients_are_gone(
+    api, token, sweep, wait_until
+):
+    path, headers = f"/api/v1/sweeps/{sweep.id}", {"Authorization": f"Bearer {token}"}
+    calls = [asyncio.create_task(api.get(f"{path}/logs", headers=headers)) for _ in range(CALLS_AT_ONCE + 1)]
+    [refused], _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    assert refused.result().status == 429, "the others wait"
+    for each in calls:
+        each.cancel()
+
+    async def is_admitted():
+        async with api.get(path, headers=headers) as shown:
+            return shown.status == 200
+
+    await wait_until(is_admitted, "a client that is gone leaves its place", seconds=20)
+
+
+async def test_head_of_events_is_answered_by_headers_and_holds_nothing(api, token, sweep):
+    request = f"HEAD /api/v1/sweeps/{sweep.id}/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}"
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    for _ in range(MAX_PER_TOKEN + 1):
+        writer.write(f"{request}\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK")
+        assert b"content-type: text/event-stream" in head
+    writer.close()
 
 
 def raw(path, *headers, length=9999):

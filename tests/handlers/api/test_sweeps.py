@@ -245,9 +245,11 @@ async def test_space_is_checked_with_the_configurations_limits(call, api, token)
     _, found = await check(text.replace("lr:", "lr: {min: x},\n  width:").replace("metric", "metrik"))
     assert (found["valid"], len(found["errors"]) > 1) == (False, True)
     assert all(each.startswith("space.yaml:") for each in found["errors"])
-    assert (await check(text, "trials=x"))[1]["errors"] == [
-        'trials= must be a whole number from 1 to 500; got "x".'
-    ]
+    masked = 'trials= must be a whole number from 1 to 500; got "https://***@data.example".'
+    secret = "trials=https://ada:hunter2secret@data.example"
+    assert (await check(text, secret))[1]["errors"] == [masked]
+    status, problem = await call("POST", "/plans", f"branch=main space=lr {secret}")
+    assert (status, problem["detail"]) == (422, masked)
 
 
 @pytest.mark.parametrize("names", ["lr-a-b", "lr-a-b,", "lr-a-b,lr-a-b", ",".join("abcdefg"), "../x,lr-a-b"])

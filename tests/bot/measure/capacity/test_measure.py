@@ -66,7 +66,10 @@ def a_workload(job):
     return {
         "metadata": {"name": f"job-{job}", "namespace": "away", "ownerReferences": [owner]},
         "spec": {"queueName": "research", "podSets": [pods]},
-        "status": {"conditions": [{"type": "Admitted", "status": "True"}]},
+        "status": {
+            "conditions": [{"type": "Admitted", "status": "True"}],
+            "admission": {"podSetAssignments": [{"name": "main", "flavors": {GPU: "a100"}}]},
+        },
     }
 
 

@@ -31,7 +31,14 @@ MINE = Workload(
 OTHER = replace(
     MINE, name="w1", sweep="other", devices={GPU: 4}, admitted=False, created=NOW - WAIT_THRESHOLD
 )
-HELD = replace(MINE, sweep="", job="sweepbot-reserved-vision-1a2b3-0", devices={GPU: 1}, priority=-1000000)
+HELD = replace(
+    MINE,
+    sweep="",
+    job="sweepbot-reserved-vision-1a2b3-0",
+    devices={GPU: 1},
+    flavors={GPU: "a100"},
+    priority=-1000000,
+)
 
 
 def a_queue(name="lab", nominal=8, used=0, borrowed=0, limit=None, cohort="", **more):
@@ -82,6 +89,15 @@ def test_capacity_is_the_unused_quota_and_what_is_reserved_for_the_queue():
     assert free(a_queue(used=8), workloads=[HELD] * 4).trials == 2
     assert free(a_queue(used=8), workloads=elsewhere * 4).trials == 0
     assert free(a_queue(used=8), workloads=[HELD] * 4 + [OTHER]).trials == 0, "another Workload waits"
+
+
+def test_queue_that_is_not_active_has_nothing_free_and_lends_as_before():
+    stopped = {"type": "Active", "status": "False", "reason": "ClusterQueueIsInactive"}
+    local = a_local() | {"status": {"conditions": [stopped]}}
+    assert free(a_queue(used=3), local=[local], workloads=[HELD]).trials == 0
+    assert free(a_queue(used=3), local=[local, a_local(namespace="nlp")]).trials == 0
+    lender = a_queue("nlp", stopPolicy="Hold", cohort="all")
+    assert free(a_queue(used=8, cohort="all"), lender, local=[a_local(), a_local("nlp", "nlp")]).trials == 4
 
 
 @cases(
@@ -171,6 +187,8 @@ def test_capacity_counts_each_flavor_alone():
         {"name": "h100", "resources": [{"name": GPU, "nominalQuota": "1"}]}
     ]
     assert free(odd).trials == 0, "a trial has one flavor"
+    assert free(odd, workloads=[HELD]).trials == 1
+    assert free(odd, workloads=[replace(HELD, flavors={GPU: "v100"})] * 2).trials == 0
 
 
 def test_queue_yields_to_workloads_of_its_tree_of_cohorts():

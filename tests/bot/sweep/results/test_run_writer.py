@@ -11,6 +11,7 @@ from bot.core.curves import Point
 from bot.sweep.results import run_search, run_tags, run_writer
 from bot.sweep.results.experiments import CLIENT_SETTINGS
 from bot.sweep.results.run_writer import Completion, MlflowUnavailableError, RunWriter
+from bot.sweep.results.tracking_api import TrackingError
 from k8s.engine import TrialState
 from k8s.retry import Retry
 from tests.bot.factories import NOW
@@ -136,6 +137,40 @@ async def test_run_that_mlflow_rejects_does_not_hold_up_the_others(store, writer
     await writer.complete(replace(RESULTS, trials=(bad, *RESULTS.trials)), TAGS, nothing)
     assert runs(store)["t1"].data.metrics == {"val_loss": 0.5}
     assert "MLflow rejected the run of lr-brave-otter-t0" in caplog.text
+
+
+async def test_run_at_which_mlflow_fails_waits_alone(store, writer, monkeypatch):
+    from mlflow.exceptions import MlflowException  # noqa: PLC0415
+
+    stores, broken = type(mlflow_client(store)._tracking_client.store), []
+    real = stores.log_batch
+
+    def log_batch(self, run_id, metrics, params, tags):
+        broken[:] = broken or [run_id]
+        if run_id in broken:
+            raise MlflowException("API request failed with error code 500")
+        return real(self, run_id, metrics, params, tags)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores, "log_batch", log_batch)
+        done = await writer.complete(RESULTS, TAGS, nothing)
+        assert (list(done.urls), done.complete, done.failed) == (["lr-brave-otter-t2"], True, True)
+        other = replace(RESULTS, mlflow_experiment="digits/other")
+        assert len((await writer.complete(other, TAGS, nothing)).urls) == 2
+    done = await writer.complete(RESULTS, TAGS, nothing)
+    assert (len(done.urls), done.failed) == (2, False)
+    assert runs(store)["t1"].data.metrics == {"val_loss": 0.5}
+
+
+async def test_search_at_which_mlflow_fails_holds_up_no_other_sweep(store, writer, monkeypatch):
+    def failing(*_):
+        raise TrackingError("MLflow answered runs/search with HTTP 500")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_search", failing)
+        with pytest.raises(MlflowUnavailableError, match="HTTP 500"):
+            await writer.complete(RESULTS, TAGS, nothing)
+    assert len((await writer.complete(RESULTS, TAGS, nothing)).urls) == 2, "at once"
 
 
 async def test_deleted_experiment_holds_up_no_other_sweep_and_is_completed_once_restored(store, writer):
