@@ -95,6 +95,21 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweep/lifecycle/trouble.py": ("tests/bot/sweep/lifecycle/test_trouble.py",),
     "bot/sweep/model/time_left.py": LIVE_VALUES,
     "bot/sweep/model/progress.py": (*PHASES, "tests/bot/sweep/model/test_waiting.py"),
+    "bot/sweep/model/experiment.py": (
+        *PHASES,
+        "tests/bot/sweep/decisions/test_required_changes.py",
+        "tests/bot/sweep/features/auto_parallel/test_auto_parallel.py",
+        *EXTENSION,
+        *GATE,
+    ),
+    "bot/sweep/model/observation.py": (
+        *PHASES,
+        "tests/bot/sweep/decisions/test_required_changes.py",
+        "tests/bot/sweep/features/interruptions/test_interruptions.py",
+        "tests/bot/sweep/model/test_observation.py",
+        "tests/bot/sweep/model/test_waiting.py",
+        *LIVE_VALUES,
+    ),
     "bot/sweep/features/auto_parallel/decide.py": (
         "tests/bot/sweep/features/auto_parallel/test_auto_parallel.py",
         "tests/scenarios/test_auto_parallel.py",
@@ -124,6 +139,10 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/sweep/features/interruptions/test_disruptions.py",
         "tests/bot/sweep/features/interruptions/test_interruptions.py",
     ),
+    "bot/sweep/features/interruptions/causes.py": (
+        "tests/bot/sweep/features/interruptions/test_interruptions.py",
+        "tests/bot/sweep/features/interruptions/test_worker_interruptions.py",
+    ),
     "bot/sweep/features/live_values/__init__.py": LIVE_VALUES,
     "bot/sweep/features/nodes/decide.py": (
         "tests/bot/sweep/features/nodes/test_start.py",
@@ -140,6 +159,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweep/features/webhooks/decide.py": ("tests/bot/sweep/features/webhooks/test_webhooks.py",),
     "bot/sweep/features/webhooks/deliver.py": ("tests/bot/sweep/features/webhooks/test_webhooks.py",),
     "bot/sweep/results/pairs.py": ("tests/bot/sweep/results/test_pairs.py",),
+    "bot/sweep/results/ranking.py": ("tests/bot/sweep/results/test_ranking.py",),
     "bot/sweep/results/warm_start.py": ("tests/bot/sweep/results/test_warm_start.py",),
     "bot/core/stopping.py": (
         "tests/bot/core/test_stopping.py",
@@ -156,6 +176,12 @@ TARGETS = {  # file -> the tests that must fail
         "tests/bot/platform/config/test_teams.py",
         "tests/bot/platform/config/test_team_limits.py",
     ),
+    "bot/platform/config/profiles.py": (
+        "tests/bot/platform/config/test_profiles.py",
+        "tests/bot/platform/config/test_trial_pods.py",
+        "tests/bot/sweep/launch/test_pods.py",
+    ),
+    "bot/platform/config/queues.py": ("tests/bot/platform/config/test_queues.py",),
     "bot/platform/pod_health/rules_admission.py": ADMISSION,
     "bot/platform/pod_health/rules_scheduling.py": SCHEDULING,
     "bot/platform/pod_health/rules_startup.py": STARTUP,
@@ -164,6 +190,7 @@ TARGETS = {  # file -> the tests that must fail
     "bot/measure/gpus/billing.py": (*BILL, *HOURS_BY_PURPOSE),
     "bot/measure/gpus/sums.py": (*FIGURES, *BILL, "tests/bot/watch/digests/test_clusters.py"),
     "bot/measure/gpus/overrequest.py": ("tests/bot/measure/gpus/test_overrequest.py",),
+    "bot/measure/sources/shared_use.py": ("tests/bot/measure/sources/test_shared_gpus.py",),
     "bot/watch/idle/detector.py": IDLE,
     "bot/watch/idle/alerts.py": IDLE,
     "bot/workspaces/elastic/supply.py": (*SUPPLY, "tests/bot/workspaces/elastic/test_decision.py"),
@@ -178,6 +205,15 @@ TARGETS = {  # file -> the tests that must fail
     "bot/sweep/launch/clusters.py": (*CLUSTERS, "tests/bot/sweep/launch/test_trial_kinds.py"),
     "bot/sweep/launch/capacity.py": (
         "tests/bot/sweep/launch/test_capacity.py",
+        "tests/bot/sweep/launch/test_nodes.py",
+    ),
+    "bot/sweep/launch/pods.py": (
+        "tests/bot/sweep/launch/test_pods.py",
+        "tests/bot/sweep/launch/test_nodes.py",
+        "tests/bot/sweep/spaces/test_flags.py",
+    ),
+    "bot/sweep/launch/queueing.py": (
+        "tests/bot/platform/config/test_queues.py",
         "tests/bot/sweep/launch/test_nodes.py",
     ),
     "bot/sweep/launch/spending.py": (
@@ -196,6 +232,11 @@ TARGETS = {  # file -> the tests that must fail
         "tests/scenarios/test_one_person.py",
         "tests/scenarios/test_limits_at_once.py",
     ),
+    "bot/sweep/sweeps/retention.py": ("tests/scenarios/test_retention.py",),
+    "bot/sweep/sweeps/transient_errors.py": (
+        "tests/scenarios/test_outages.py",
+        "tests/scenarios/test_unreachable_hosts.py",
+    ),
     "bot/sweep/questions/job.py": ("tests/bot/sweep/questions/test_job.py",),
     "bot/platform/commands/intents.py": SPEECH,
     "bot/platform/commands/speech.py": SPEECH,
@@ -206,6 +247,8 @@ TARGETS = {  # file -> the tests that must fail
         *CI_TOKENS,
     ),
     "handlers/api/sweeps.py": (*API, *CI_TOKENS),
+    "handlers/api/ci_tokens.py": CI_TOKENS,
+    "handlers/middleware.py": ("tests/handlers/test_middleware.py", "tests/handlers/api/test_tokens.py"),
     "bot/remote/api.py": ("tests/bot/remote/test_api.py", "tests/bot/remote/test_client.py"),
     "bot/remote/ci.py": ("tests/bot/remote/test_ci.py",),
     "bot/remote/client.py": (
@@ -243,6 +286,16 @@ TARGETS = {  # file -> the tests that must fail
     "k8s/nodes/scheduling.py": ("tests/k8s/nodes/test_scheduling.py",),
     "k8s/nodes/machines.py": ("tests/k8s/nodes/test_machines.py",),
     "k8s/nodes/gpu_pods.py": ("tests/k8s/nodes/test_gpu_pods.py", *CAPACITY),
+    "k8s/nodes/gpus.py": ("tests/k8s/nodes/test_gpus.py", "tests/k8s/nodes/test_gpu_pods.py", *CAPACITY),
+    "k8s/pods.py": (
+        "tests/k8s/test_jobs_and_pods.py",
+        "tests/k8s/test_trial_kinds.py",
+        "tests/k8s/katib/test_train_job.py",
+        "tests/bot/sweep/features/interruptions/test_interruptions.py",
+        "tests/bot/sweep/features/interruptions/test_worker_interruptions.py",
+        *STARTUP,
+        *TRAINING,
+    ),
     "k8s/api/outage.py": ("tests/k8s/api/test_outage.py", "tests/k8s/api/test_watch.py"),
     "k8s/api/errors.py": ("tests/k8s/api/test_errors.py",),
     "k8s/katib/device_claims.py": ("tests/k8s/katib/test_device_claims.py",),
@@ -671,5 +724,53 @@ EQUIVALENT = {
     (
         "bot/measure/capacity/nodes.py",
         "MAX_WAITING = 301  # pods, the oldest; more of them change no decision",
+    ): "a limit of about this size",
+    (
+        "bot/sweep/features/nodes/decide.py",
+        "if jobs and not any(at and now - at >= LATE for at in started):",
+    ): "a time of about this length",
+    (
+        "bot/sweep/sweeps/retention.py",
+        "return sweep_configmap.read(config_map).since < self.now() - timedelta(days=self.days)",
+    ): "two readings of the clock are hardly ever equal",
+    ("handlers/api/ci_tokens.py", "LEEWAY = 31  # seconds between the clocks"): "a time of about this length",
+    (
+        "bot/sweep/sweeps/retention.py",
+        (
+            "SUGGESTION_TTL = EXTENDABLE_FOR + timedelta(hours=2)"
+            "  # a command that was just accepted still finds it"
+        ),
+    ): "a time of about this length",
+    (
+        "bot/platform/config/permissions.py",
+        "MAX_NAMED = 6  # people in one sentence",
+    ): "a limit of about this size",
+    ("handlers/api/ci_tokens.py", "TIMEOUT = ClientTimeout(total=6)"): "a time of about this length",
+    (
+        "handlers/api/ci_tokens.py",
+        "while part := await answer.content.read(MAX_SIZE + 2 - len(content)):",
+    ): "an answer above the limit is refused anyway",
+    (
+        "handlers/api/ci_tokens.py",
+        "while part := await answer.content.read(MAX_SIZE - 1 - len(content)):",
+    ): "an answer of about this size",
+    ("handlers/api/callers.py", "if len(self._known) > MAX_CACHED:"): "a limit of about this size",
+    ("bot/remote/ci.py", "MAX_CELL = 81  # characters"): "a limit of about this size",
+    (
+        "bot/platform/config/profiles.py",
+        "least = Fraction(1) if profile.whole_cpus else Fraction(1, 1001)",
+    ): "less by less than a thousandth",
+    ("handlers/api/ci_tokens.py", "MAX_TOKEN = 16 * 1025  # characters"): "a limit of about this size",
+    (
+        "handlers/api/ci_tokens.py",
+        "MAX_LIFETIME = 25 * 3600  # seconds from a token's issue to its expiry",
+    ): "a time of about this length",
+    (
+        "handlers/api/ci_tokens.py",
+        "if monotonic() - self._read_at >= KEPT:",
+    ): "two readings of the clock are hardly ever equal",
+    (
+        "bot/sweep/model/time_left.py",
+        "ROUNDING = ((60, 5), (5 * 60, 15), (24 * 60, 60))",
     ): "a limit of about this size",
 }

@@ -2,8 +2,9 @@
 the patches that move a queued Job, or change its priority.
 
 Kueue suspends a Job in a queue and creates a Workload for it. While the Job is suspended, its labels for the
-queue and the priority can change; its webhook rejects that for an admitted Job. `spec.active: false` keeps a
-Workload out of the queue. Measured with Kueue 0.14.8; 0.19 has more reasons for the same conditions.
+queue and the priority can change; its webhook rejects that for an admitted Job, but from 0.15 on only for the
+queue. `spec.active: false` keeps a Workload out of the queue. Measured with Kueue 0.14.8; 0.19 has more
+reasons for the same conditions.
 """
 
 import re
@@ -22,6 +23,8 @@ from k8s.trial_kinds import owner_of
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 JOB_UID_LABEL = "kueue.x-k8s.io/job-uid"
+# A LocalQueue of this name captures every Job of its namespace, and from Kueue 0.16 on every Deployment
+DEFAULT = "default"
 PREEMPTOR = re.compile(r"JobUID: ([0-9a-f-]{36})\b")
 
 
@@ -122,7 +125,7 @@ def job_labels(queue: str, priority_class: str) -> dict[str, str]:
 
 
 def relabeled(labels: Mapping[str, str]) -> Manifest:
-    """Return the patch of a suspended Job's labels."""
+    """Return the patch of a Job's labels."""
     return {"metadata": {"labels": dict(labels)}}
 
 

@@ -9,11 +9,11 @@ from bot.platform.config.queues import QueuePolicy
 from bot.platform.config.settings import Settings
 from bot.text.wording import counted, listed
 from k8s.api.client import KubernetesClient
+from k8s.kueue import DEFAULT
 from k8s.objects import Manifest, Ref, condition
 
 CHECK = "Kueue"
 GRANT = "kubectl apply -k deploy/queues"
-DEFAULT = "default"  # Kueue puts every Job of a namespace into a LocalQueue of this name
 
 
 async def queues(cluster: KubernetesClient, settings: Settings, config: Config) -> list[Finding]:
@@ -34,7 +34,7 @@ async def queues(cluster: KubernetesClient, settings: Settings, config: Config) 
     classes = await listed_unless(403, cluster, "WorkloadPriorityClass")  # None: as the ClusterQueues
     if classes is not None:
         found += _missing_classes("WorkloadPriorityClass", policy, {c["metadata"]["name"] for c in classes})
-    found += _captured_builds(settings.builds_in, local)
+    found += _captured(settings.builds_in, namespaces, local)
     return found or [ok(CHECK, f"{counted(len(names), 'queue')} active, all priority classes exist")]
 
 
@@ -56,12 +56,21 @@ def _local_queues(
     return faults
 
 
-def _captured_builds(namespace: str, found: Iterable[Manifest]) -> list[Finding]:
-    """Warn if builds wait in a queue: a LocalQueue `default` captures every Job of its namespace."""
-    if (DEFAULT, namespace) not in {(q["metadata"]["name"], q["metadata"]["namespace"]) for q in found}:
-        return []
-    what = f"LocalQueue default in {namespace} captures builds, too"
-    return [warning(CHECK, what, "set BUILD_NAMESPACE: docs/builds.md")]
+def _captured(builds: str, namespaces: Iterable[str], found: Iterable[Manifest]) -> list[Finding]:
+    """Warn if builds, or what proposes the trials, wait in a LocalQueue that captures them."""
+    capturing = {q["metadata"]["namespace"] for q in found if q["metadata"]["name"] == DEFAULT}
+    faults = []
+    if builds in capturing:
+        what = f"LocalQueue {DEFAULT} in {builds} captures builds, too"
+        faults.append(warning(CHECK, what, "set BUILD_NAMESPACE: docs/builds.md"))
+    for each in namespaces:
+        if each in capturing:
+            what = (
+                f"LocalQueue {DEFAULT} in {each} captures Katib's suggestion services, too, from Kueue 0.16 "
+                "on; without quota for them, no trial starts"
+            )
+            faults.append(warning(CHECK, what, "give it another name: docs/queues.md"))
+    return faults
 
 
 async def _cluster_queues(cluster: KubernetesClient, local: Iterable[Manifest]) -> list[Finding]:

@@ -154,9 +154,9 @@ def _signs(key: PyJWK) -> bool:
 async def _json(session: ClientSession, url: str) -> Any:
     """Raises ClientError, TimeoutError, and ValueError."""
     async with session.get(url, allow_redirects=False, raise_for_status=True) as answer:
-        content = await answer.content.read(MAX_SIZE + 1)
-        while not answer.content.at_eof() and len(content) <= MAX_SIZE:
-            content += await answer.content.read(MAX_SIZE + 1 - len(content))
+        content = b""
+        while part := await answer.content.read(MAX_SIZE + 1 - len(content)):
+            content += part
     if answer.status != 200 or len(content) > MAX_SIZE:
         raise ValueError(f"{url} answers with status {answer.status} and {len(content)} bytes")
     found = json.loads(content)

@@ -14,7 +14,7 @@ from tests.bot.factories import ADMIN, CONFIG
 from tests.handlers.factories import a_context
 
 AWAY = "Sweepbot can't be used from another Slack workspace (`T0PARTNER`)."
-OURS, THEIRS = TEAM["id"], "T0PARTNER"
+OURS, THEIRS, GRID = TEAM["id"], "T0PARTNER", "E0PARTNER"
 
 
 def command(team, user, text="branch=main space=lr"):
@@ -55,7 +55,7 @@ REQUESTS = {
     "a menu": interaction("block_suggestion", THEIRS, ADA.id, action_id=BRANCH_MENU, value="m", view=VIEW),
     "a mention": mention(THEIRS, ADA.id),
     "a mention, by the user's team": mention(OURS, ADA.id, user_team=THEIRS),
-    "a mention from a Grid": mention(OURS, ADA.id, user_team="E0PARTNER"),
+    "a mention from a Grid": mention(OURS, ADA.id, user_team=GRID),
 }
 
 
@@ -110,6 +110,12 @@ async def test_other_workspace_is_told_the_reason_and_whom_to_ask(redis, slack):
     [
         (command(OURS, ADA.id), {}),
         (command(THEIRS, ADA.id), {"workspaces": (THEIRS,)}),
+        (command(THEIRS, ADA.id) | {"enterprise_id": GRID}, {"workspaces": (GRID,)}),
+        (click(THEIRS, ADA.id) | {"team": {"id": THEIRS, "enterprise_id": GRID}}, {"workspaces": (GRID,)}),
+        (
+            click(THEIRS, ADA.id) | {"team": {"id": THEIRS}, "enterprise": {"id": GRID}},
+            {"workspaces": (GRID,)},
+        ),
         (command(THEIRS, ADMIN), {}),
         (command(THEIRS, ADA.id), {"launch": replace(CONFIG.launch, people=(ADA.id,))}),
         (click(OURS, ADA.id), {}),

@@ -15,6 +15,7 @@ from bot.platform.storage.free_capacity import CapacityStore
 from bot.sweep.sweeps.retention import GC_INTERVAL, SweepGc
 from k8s.api.errors import ApiError
 from k8s.katib.spec import REQUEST_ID
+from k8s.objects import SWEEP_LABEL
 from tests.bot.factories import CONFIG, NOW, PLAN, SETTINGS, a_sweep
 from tests.scenarios.sweep_in_memory import SPACE, Clock, SimulatedSweep
 
@@ -111,10 +112,16 @@ async def test_unfinished_or_unreadable_sweep_is_kept(simulation, caplog):
     running = a_sweep(Phase.RUNNING, id="lr-calm-heron")
     newer = sweep_configmap.config_map(a_sweep(Phase.SUCCEEDED, id="lr-old-fox"))
     newer["data"]["record"] = newer["data"]["record"].replace('"schema":2', '"schema":99')
-    for config_map in (sweep_configmap.config_map(running), newer):
+    [suggestion] = simulation.kubernetes.list("Suggestion")
+    for config_map, name in ((sweep_configmap.config_map(running), running.id), (newer, "lr-old-fox")):
+        meta = {"name": name, "namespace": "sweeps", "labels": suggestion["metadata"]["labels"]}
+        meta["labels"] = meta["labels"] | {SWEEP_LABEL: name}
         simulation.kubernetes.create(config_map)
+        simulation.kubernetes.create({**suggestion, "metadata": meta})
     await visit(simulation, 31)
     assert records(simulation) == {"sweep-lr-calm-heron", "sweep-lr-old-fox"}
+    searching = {each["metadata"]["name"] for each in simulation.kubernetes.list("Suggestion")}
+    assert searching == {"lr-calm-heron", "lr-old-fox"}
     assert "kept sweep-lr-old-fox: unreadable record" in caplog.text
 
 
@@ -124,6 +131,7 @@ async def test_suggestion_service_is_deleted_a_day_after_the_end_and_its_sweep_k
 
     await visit(simulation, 1)
     assert services() == ["lr-brave-otter"]
+    await simulation.redis.flushall()  # the record in the cluster is enough
     there = await visit(simulation, 1.1)
     assert (services(), "Experiment" in there, "Trial" in there) == ([], True, True)
     await simulation.settle()

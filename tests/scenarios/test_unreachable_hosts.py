@@ -95,7 +95,7 @@ async def test_git_that_fails_once_after_an_outage_or_a_wait_refuses_no_sweep(si
         assert (await simulation.record()).phase is Phase.RECEIVED
         simulation.git.resolve = resolve
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("bot.sweep.sweeps.observe.observe_older", nothing)
+            patch.setattr("bot.sweep.sweeps.observe._observe_older", nothing)
             await attempts(simulation, 1)
     await attempts(simulation, 1)
     assert (await simulation.record()).phase not in {Phase.RECEIVED, Phase.REFUSED}

@@ -35,6 +35,16 @@ REFUSALS = (
         "Kueue isn't configured for the DeviceClass that it requests",
     ),
 )
+# Kueue 0.18 and newer name only a reason if an equal Workload of the queue has just been refused
+_BYPASSED = "an equivalent workload recently failed"
+_NEVER_BY_REASON = {
+    "ExceedsMaxQuota": "its queue's quota is too small for it",
+    "NoMatchingFlavor": "no flavor of its queue fits it",
+}
+_WAITS_BY_REASON = {
+    "WaitingForQuota": "needs more quota",
+    "TopologyPlacementFailed": "the nodes of its queue's topology have no room for all its pods",
+}
 _NO_ROOM = re.compile(r'topology "([^"]{1,253})" (?:doesn\'t allow|allows) to fit')
 MAX_WORDS = 200  # characters of a message that isn't known
 
@@ -52,14 +62,26 @@ def lacking(words: str) -> tuple[str, str, str] | None:
     return next((each for each in reversed(found) if each[:2] == found[0][:2]), None)
 
 
+def is_bypassed(words: str) -> bool:
+    """Return whether a message doesn't say what is missing, because that of an equal Workload does."""
+    return _BYPASSED in words
+
+
+def waits(words: str, reason: str) -> str:
+    """Return a clause for what others can release, but not how much of what; "" if it isn't known."""
+    return _WAITS_BY_REASON.get(reason, "") if is_bypassed(words) else no_room(words)
+
+
 def no_room(words: str) -> str:
     """Return a clause if the quota suffices, but not the nodes of Kueue's topology; else ""."""
     found = _NO_ROOM.search(words)
     return f"the nodes of topology {found[1]} have no room for all its pods" if found else ""
 
 
-def refused(words: str) -> str:
+def refused(words: str, reason: str) -> str:
     """Return why a Workload can't start as it is; "" if it can, or it isn't known."""
+    if is_bypassed(words):
+        return _NEVER_BY_REASON.get(reason, "")
     if has_fitting_flavor(words):
         return ""
     return next((why for pattern, why in REFUSALS if re.search(pattern, words)), "")
@@ -68,7 +90,7 @@ def refused(words: str) -> str:
 def fits_quota(workload: Workload) -> bool:
     """Return whether a Workload waits for quota that it can get at some time, or for its admission checks."""
     words = workload.waits
-    never = "maximum capacity" in words or bool(refused(words))
+    never = "maximum capacity" in words or bool(refused(words, workload.reason))
     never = never or any(each.search(words) for each in (NO_QUOTA_FOR, NO_QUEUE, STOPPED))
     return workload.waiting and workload.active and (has_fitting_flavor(words) or not never)
 
@@ -90,10 +112,10 @@ def why_waiting(workload: Workload) -> str:
         return f"can never start: the quota is {number} {resource_name(resource, number)} in {flavor}"
     if no_quota := NO_QUOTA_FOR.search(words):
         return f"can't start: the ClusterQueue has no quota for {no_quota[1]}"
-    if why := refused(words):
+    if why := refused(words, workload.reason):
         return f"can't start: {why}"
     if NO_QUEUE.search(words):
         return f"can't start: {words[:MAX_WORDS]}"
     if stopped := STOPPED.search(words):
         return f"its queue {stopped[1]} is stopped or misconfigured"
-    return no_room(words) or words[:MAX_WORDS]
+    return waits(words, workload.reason) or words[:MAX_WORDS]

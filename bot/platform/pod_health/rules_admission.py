@@ -15,15 +15,16 @@ from bot.platform.pod_health.queue_words import (
     NO_QUEUE,
     NO_QUOTA_FOR,
     STOPPED,
+    is_bypassed,
     lacking,
-    no_room,
     refused,
     resource_name,
+    waits,
 )
 from bot.text.wording import listed, trial_size
 from k8s.engine import Experiment, ExperimentState
 from k8s.katib.training import INJECTION_LABEL
-from k8s.kueue import PRIORITY_LABEL, has_fitting_flavor, read_workload
+from k8s.kueue import DEFAULT, PRIORITY_LABEL, QUEUE_LABEL, has_fitting_flavor, read_workload
 from k8s.objects import Manifest, condition, conditions, true_conditions
 from k8s.quantities import any_amount
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended
@@ -72,6 +73,11 @@ def no_suggestion(evidence: TrialEvidence) -> Diagnosis | None:
         text, fix = webhook_away(words) or (what, ADMIN)
         return evidence.found("suggestion-pod", text, fix, words, report_at=again(rejected))
     words, killed = _services(evidence), _out_of_memory(evidence)
+    if queue := _queue_of_services(evidence):
+        text = f"Kueue holds Katib's suggestion service in its queue `{queue}`, so no trial can start."
+        fix = f"Ask an admin to name that LocalQueue other than {DEFAULT}: docs/queues.md."
+        late = after(experiment.created, WAIT_GRACE)
+        return evidence.found("suggestion-queued", text, fix, words, soft=True, report_at=late)
     if killed or (search and not search.ready and search.rejection is None):
         state = "ran out of memory" if killed else "isn't ready"
         text = f"Katib's suggestion service {state}"
@@ -127,7 +133,8 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
     if evidence.workload is None:
         text = "The trial's Job is suspended, and Kueue gives no reason."
         return evidence.found("suspended", text, _class_fix(evidence), soft=True, report_at=late)
-    words = condition(evidence.workload, "QuotaReserved", "False").get("message", "")
+    reserved = condition(evidence.workload, "QuotaReserved", "False")
+    words, reason = reserved.get("message", ""), reserved.get("reason", "")
     if NO_QUEUE.search(words):
         text = "The trial's Kueue queue doesn't exist."
         return evidence.found("no-queue", text, "Use an existing queue, or ask an admin.", words)
@@ -143,8 +150,8 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         text = f"The trial can't start: its Kueue queue has no quota for {no_quota[1]}."
         fix = f"Ask an admin to add {no_quota[1]} to the ClusterQueue."
         return evidence.found("queue-lacks", text, fix, words)
-    if refused(words):
-        text = f"Kueue can't start the trial: {refused(words)}."
+    if why := refused(words, reason):
+        text = f"Kueue can't start the trial: {why}."
         return evidence.found("queue-refuses", text, ADMIN, words, report_at=late)
     found, place = read_workload(evidence.workload), _place(evidence.position)
     if not found.active:
@@ -157,8 +164,8 @@ def queued(evidence: TrialEvidence) -> Diagnosis | None:
         return evidence.found("checks", text, "", found.checks, soft=True, report_at=late)
     lacks = lacking(words)
     need = f": needs {lacks[2]} more {resource_name(lacks[0], lacks[2])} in {lacks[1]}" if lacks else ""
-    need = need or (f": {no_room(words)}" if no_room(words) else "")
-    fix = "None needed; the trial starts when quota is released." if lacks else ""
+    need = need or (f": {clause}" if (clause := waits(words, reason)) else "")
+    fix = "None needed; the trial starts when quota is released." if lacks or is_bypassed(words) else ""
     return evidence.found("queued", f"Queued by Kueue{need}{place}.", fix, words, soft=True, report_at=late)
 
 
@@ -315,6 +322,16 @@ def _services(evidence: TrialEvidence) -> str:
         reasons.append(condition(pod, "PodScheduled", "False").get("message", ""))
     reasons.append(evidence.search.message if evidence.search else "")
     return "\n".join(dict.fromkeys(filter(None, reasons)))
+
+
+def _queue_of_services(evidence: TrialEvidence) -> str:
+    """Return the LocalQueue in which pods of the suggestion service wait; "" if none does."""
+    for pod in evidence.services:
+        why = condition(pod, "PodScheduled", "False").get("reason")
+        queue = (pod["metadata"].get("labels") or {}).get(QUEUE_LABEL)
+        if queue and why == "SchedulingGated":
+            return str(queue)
+    return ""
 
 
 def _out_of_memory(evidence: TrialEvidence) -> bool:

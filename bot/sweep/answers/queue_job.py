@@ -11,7 +11,7 @@ from bot.platform.clients import Clients
 from bot.platform.config.policy import all_namespaces, namespaces_in
 from bot.platform.config.queues import QueuePolicy
 from bot.platform.pod_health.cluster_events import list_if_allowed
-from bot.platform.pod_health.queue_words import why_waiting
+from bot.platform.pod_health.queue_words import is_bypassed, why_waiting
 from bot.platform.slack.mrkdwn import code, plain, quoted
 from bot.text.wording import counted, fitting, printable
 from k8s.api.errors import ApiError, UnreachableError
@@ -100,7 +100,8 @@ def _merged(workloads: Iterable[Workload], view: QueueView) -> list[_Entry]:
         behind = max(0, (view.order or {}).get(each.name, 0) + 1 - place)
         last = found[-1] if found else None
         if last and each.sweep and last.behind == behind and _same(last.workload, each):
-            found[-1] = replace(last, last=place, trials=last.trials + 1)
+            shown = each if _is_vague(last.workload) else last.workload
+            found[-1] = replace(last, last=place, workload=shown, trials=last.trials + 1)
         else:
             above = view.cluster_queue if view.order is not None else ""
             entry = _Entry(first=place, last=place, workload=each, trials=1, behind=behind, above=above)
@@ -109,8 +110,13 @@ def _merged(workloads: Iterable[Workload], view: QueueView) -> list[_Entry]:
 
 
 def _same(one: Workload, other: Workload) -> bool:
-    facts = [(w.sweep, w.priority, w.gpus, why_waiting(w)) for w in (one, other)]
-    return facts[0] == facts[1]
+    facts = [(w.sweep, w.priority, w.gpus) for w in (one, other)]
+    return facts[0] == facts[1] and len({why_waiting(w) for w in (one, other) if not _is_vague(w)}) < 2
+
+
+def _is_vague(workload: Workload) -> bool:
+    """Return whether only an equal Workload says what this one waits for: from Kueue 0.18 on, most."""
+    return not workload.reserved and (not workload.waits or is_bypassed(workload.waits))
 
 
 def _line(entry: _Entry, owners: Mapping[str, str], policy: QueuePolicy) -> str:

@@ -131,7 +131,8 @@ async def save(
     An environment that shall not run loses its pod in this step. Otherwise one that is started again at once
     would keep its old pod, with the login and the image of the start before.
 
-    Raises RetryAfterError if it has changed since it was read: its item must run again.
+    Raises RetryAfterError if it has changed since it was read: its item must run again. A status that its
+    controller wrote, as right after the creation, is no change: what was posted isn't posted again.
     """
     meta = {"resourceVersion": environment.version, "annotations": {RECORD: dump(record)}}
     if record.wanted is not Wanted.RUNNING and environment.replicas:
@@ -140,11 +141,14 @@ async def save(
     try:
         saved = read(await clients.cluster.merge(ref_of(environment.manifest), patch))
     except ApiError as error:
-        if error.stale:
-            raise RetryAfterError(
-                f"environment {record.name} has changed since it was read", STALE_RETRY.seconds()
-            ) from error
-        raise
+        if not error.stale:
+            raise
+        now = await load(record.name, clients)
+        if now and now.is_like(environment):
+            return await save(now, record, clients, spec)
+        raise RetryAfterError(
+            f"environment {record.name} has changed since it was read", STALE_RETRY.seconds()
+        ) from error
     if saved is None:
         raise RetryAfterError(f"environment {record.name} is being deleted", STALE_RETRY.seconds())
     return saved

@@ -91,6 +91,11 @@ class Environment:
         """Whether all its pods are."""
         return bool(self.manifest.get("status", {}).get("readyReplicas", 0) >= self.record.replicas)
 
+    def is_like(self, other: Self) -> bool:
+        """Return whether both differ in nothing that Sweepbot writes."""
+        mine, theirs = ((each.uid, each.record, each.manifest["spec"]) for each in (self, other))
+        return mine == theirs
+
 
 _RECORD = strict_adapter(EnvironmentRecord)
 

@@ -85,15 +85,16 @@ async def test_queues_that_the_configuration_does_not_name_are_left_out(store):
     assert [each.level for each in await examined(store)] == [Level.OK]
 
 
-async def test_queues_with_a_default_queue_warn_about_builds(store):
+async def test_queues_with_a_default_queue_warn_about_builds_and_suggestion_services(store):
     head = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "LocalQueue"}
     meta = {"name": "default", "namespace": "sweeps"}
     store.create({**head, "metadata": meta, "spec": {"clusterQueue": "lab"}})
-    [finding] = await examined(store)
-    assert (finding.level, finding.text) == (
+    builds, services = await examined(store)
+    assert (builds.level, builds.text) == (
         Level.WARNING,
         "LocalQueue default in sweeps captures builds, too",
     )
+    assert services.text.startswith("LocalQueue default in sweeps captures Katib's suggestion services, too")
 
 
 async def test_queues_without_kueue_need_the_priority_classes_of_pods(store):

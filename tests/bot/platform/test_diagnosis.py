@@ -8,6 +8,7 @@ import pytest
 from bot.platform.pod_health.diagnosis import (
     LABELS,
     TAINT,
+    VOLUME,
     main_reason,
     refusals,
     unschedulable_text,
@@ -58,6 +59,7 @@ def test_refusals_count_nodes_by_reason():
         ({TAINT: 2, GPU: 1}, TAINT),  # of most nodes
         ({TAINT: 1, LABELS: 1, "cpu": 1, GPU: 1}, GPU),
         ({TAINT: 1, "cpu": 1}, "cpu"),
+        ({VOLUME: 1, "cpu": 1}, "cpu"),
         ({LABELS: 1, "cpu": 1}, "cpu"),
         ({}, ""),
     ],

@@ -40,13 +40,14 @@ class Issuer:
     def __init__(self):
         self.url = f"http://127.0.0.1:{free_port()}"
         self.keys, self.reads, self.documents, self.is_down = {"k1": KEY}, 0, {}, False
+        self.status = 200  # of its configuration
 
     async def answer(self, request):
         if self.is_down:
             return web.Response(status=502)
         if request.path.endswith("/openid-configuration"):
             found = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"} | self.documents
-            return web.json_response(found)
+            return web.json_response(found, status=self.status)
         self.reads += 1
         return web.json_response({"keys": [self.shown(*each) for each in self.keys.items()]})
 
@@ -198,9 +199,20 @@ async def test_issuer_that_cannot_be_read_is_named_and_known_keys_stay(call, iss
     assert (await call("GET", "/sweeps", by=issuer.token()))[0] == 200
 
 
-@pytest.mark.parametrize("document", [{"issuer": "https://evil.example"}, {"jwks_uri": "file:///etc/passwd"}])
-async def test_configuration_of_another_issuer_is_not_trusted(call, issuer, document):
-    issuer.documents = document
+@pytest.mark.parametrize(
+    ("document", "status"),
+    [
+        ({"issuer": "https://evil.example"}, 200),
+        ({"jwks_uri": "file:///etc/passwd"}, 200),
+        ({"more": "x" * ci_tokens.MAX_SIZE}, 200),
+        ({}, 203),
+    ],
+    ids=["issuer", "keys", "size", "status"],
+)
+async def test_configuration_of_another_issuer_or_in_another_answer_is_not_trusted(
+    call, issuer, document, status
+):
+    issuer.documents, issuer.status = document, status
     assert (await call("GET", "/sweeps", by=issuer.token()))[0] == 503
     assert issuer.reads == 0
 

@@ -11,7 +11,7 @@ from bot.platform.storage.api_tokens import MAX_TOKENS, TokenOwner
 from handlers.api.app import CALLS_AT_ONCE
 from handlers.api.callers import CALLS_PER_MINUTE
 from handlers.slash_sweep import _answer
-from local.slack.workspace import ADA
+from local.slack.workspace import ADA, Channel
 from tests.bot.factories import ADMIN, OWNER
 from tests.handlers.signing import COMMAND
 
@@ -161,7 +161,7 @@ async def test_person_who_joins_the_channel_is_admitted_within_a_minute(call, sl
     assert (await call("GET", "/sweeps", by=theirs))[0] == 200
 
 
-async def test_channel_is_asked_about_once_and_kept_while_slack_is_down(call, slack, monkeypatch):
+async def test_channel_is_asked_about_once_and_kept_while_slack_is_down(call, slack, typed, monkeypatch):
     asked, ask = [], AsyncWebClient.conversations_members
 
     async def counted(*args, **fields):
@@ -174,6 +174,12 @@ async def test_channel_is_asked_about_once_and_kept_while_slack_is_down(call, sl
     assert [status for status, _ in answers] == [200] * 6
     pages = len(slack.workspace.channels["C1"].members) / 2
     assert len(asked) == -(-pages // 1)
+    slack.workspace.channels["C2"] = Channel("C2", "two", {"U2"})
+    theirs = {"by": token_in(await typed("token", user_id="U2", channel_id="C2"))}
+    for whose in (theirs, {}, theirs):
+        assert (await call("GET", "/sweeps", **whose))[0] == 200
+    assert [each["channel"] for each in asked if each["channel"] != "C1"] == ["C2"]
+    assert len(asked) == -(-pages // 1) + 1
     slack.workspace.channels["C1"].members.clear()
     monkeypatch.setattr("handlers.api.callers.TTL", -1)
     monkeypatch.setattr(slack._api, "stumbles", {"conversations.members": ["internal_error"] * 9})

@@ -6,7 +6,15 @@ import pytest
 
 from k8s.nodes.dcgm import Load, Reading, Xid, is_exporter, read_errors, read_exporter
 from k8s.nodes.gpu_pods import read_gpu_pod
-from k8s.nodes.gpus import NodeDevices, concerns_gpus, read_node, read_usage
+from k8s.nodes.gpus import (
+    NodeDevices,
+    concerns_gpus,
+    is_shared,
+    node_sizes,
+    read_node,
+    read_usage,
+    with_share,
+)
 from tests.cases import cases
 
 # The labels that dcgm-exporter's sources give to a metric; the host's was renamed in 2026.
@@ -90,12 +98,20 @@ H100 = "NVIDIA H100"
             4,
             f"{H100} MIG 3g.40gb shared 1/2",
         ),
+        (
+            {(H100, "0"): 1, ("NVIDIA A100", "1"): 1, ("NVIDIA A100", "2"): 1},
+            "nvidia.com/gpu",
+            3,
+            "NVIDIA A100",
+        ),
         ({(H100, "0"): 1}, "nvidia.com/mig-3g.40gb", 2, ""),
         ({}, "nvidia.com/gpu", 8, ""),
     ],
 )
 def test_model_of_a_resource_has_its_profile_and_share(counted, resource, total, model) -> None:
     assert NodeDevices.of(counted).model(resource, total) == model
+    share = "".join(model.partition(" shared 1/")[1:])
+    assert (with_share("A100", model), is_shared(model)) == (f"A100{share}", bool(share))
 
 
 def util(value: str = "97", *more: str, index: int = 0, labels: str = 'UUID="GPU-1",') -> str:
@@ -222,6 +238,10 @@ def node(**changes):
 def test_node_has_unavailable_gpus() -> None:
     found = read_node(node())
     assert (found.physical, found.allocatable, found.ready, found.cordoned) == (8, 7, True, False)
+    assert node_sizes(node()) == {"nvidia.com/gpu": (8, 7)}
+    gone = node()
+    del gone["status"]["allocatable"]["nvidia.com/gpu"]
+    assert (read_node(gone).allocatable, node_sizes(gone)) == (0, {"nvidia.com/gpu": (8, 0)})
     assert read_node(node(ready="Unknown")).ready is False
     assert read_node(node(spec={"unschedulable": True})).cordoned is True
     assert read_node({"metadata": {"name": "cpu"}, "spec": {}, "status": {"capacity": {"cpu": "4"}}}) is None

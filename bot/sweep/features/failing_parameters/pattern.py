@@ -7,6 +7,7 @@ parameters; it is multiplied by the number of splits that were tried.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from itertools import combinations
 from math import comb, isnan, nan
 
@@ -173,6 +174,8 @@ def _bits(flags: Iterable[bool]) -> int:
 def _text(bound: float, beyond: float | None) -> str:
     """Return the shortest number between the bound and the next value, which is beyond it."""
     low, high = sorted((bound, bound if beyond is None else beyond))
-    texts = (f"{bound:.{digits}g}" for digits in range(1, 17))
+    toward = ROUND_CEILING if low == bound else ROUND_FLOOR
+    contexts = (Context(prec=digits, rounding=toward) for digits in range(1, 17))
+    texts = (f"{float(each.create_decimal(repr(bound))):.{each.prec}g}" for each in contexts)
     text = next((each for each in texts if low <= float(each) <= high and float(each) != beyond), repr(bound))
     return str(int(bound)) if beyond == bound and bound.is_integer() else text

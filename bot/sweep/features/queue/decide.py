@@ -2,9 +2,10 @@
 Workloads, and which are active. Pure.
 
 New trials get their labels from the experiment's template, which can't be edited. So a change is kept in the
-record, and applied to each waiting Job by its labels. The labels of an admitted Job are immutable: it keeps
-its queue, and its Workload gets the priority. A sweep must not preempt its own running trials, so a raise
-reaches them before the waiting ones, and a lower priority after those.
+record, and applied to each waiting Job by its labels. An admitted Job keeps its queue, and its Workload gets
+the priority. From Kueue 0.15 on, so does its label, else each start of Kueue sets the Workload's priority to
+that of the class; an older one rejects that label, and leaves the priority. A sweep must not preempt its own
+running trials, so a raise reaches them before the waiting ones, and a lower priority after those.
 
 Kueue copies the labels to the Workload only while the Job is suspended, also if they change at that moment.
 So the Workload's own priority counts, never the label: once it was changed, each admitted Job is compared.
@@ -100,7 +101,14 @@ def changes(sweep: SweepRecord, plan: SweepPlan, seen: Observation, _: datetime)
         if job.suspended and job.queue and not state.labels.items() <= job.kueue_labels.items()
     ]
     first = [w for w in unequal if w.priority < state.value or not waiting]
-    patches = [(Ref("Workload", namespace, w.name), prioritized(state.value)) for w in first]
+    priority = {label: value for label, value in state.labels.items() if label == PRIORITY_LABEL}
+    uids = {w.job_uid for w in first}
+    patches = [
+        (Ref(job.kind, namespace, job.name), relabeled(priority))
+        for job in (seen.active_jobs if uids else ())
+        if job.uid in uids and not priority.items() <= job.kueue_labels.items()
+    ]
+    patches += [(Ref("Workload", namespace, w.name), prioritized(state.value)) for w in first]
     patches += waiting if lift <= own.looked_up else []
     patches += [
         (Ref("Workload", namespace, each.name), activated(active=not each.active))

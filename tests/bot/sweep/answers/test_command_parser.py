@@ -133,6 +133,7 @@ STATES = [
     replace(sweep("big-red-fox"), queued=True),
     replace(sweep("big-old-elk", phase=Phase.STOPPING), queued=True),
     sweep("big-new-elk", "UGRACE"),
+    sweep("gan-blue-hen", "UGRACE", phase=Phase.PAUSED),
 ]
 
 
@@ -146,10 +147,13 @@ STATES = [
         ("queue raise", "big-red-fox"),
         ("queue hold big", "big-red-fox"),
         ("queue move queue=a", "big-red-fox"),
+        ("pause", "big-new-elk"),
+        ("resume", "gan-blue-hen"),
     ],
 )
 def test_command_without_a_full_name_means_the_sweep_to_which_it_applies(text, chosen):
-    assert choose(parse_command(text), "UADA", STATES, CONFIG).sweep == chosen
+    [owner] = [each.user for each in STATES if each.id == chosen]
+    assert choose(parse_command(text), owner, STATES, CONFIG).sweep == chosen
 
 
 @pytest.mark.parametrize(

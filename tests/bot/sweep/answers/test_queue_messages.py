@@ -3,6 +3,7 @@
 from bot.platform.config.queues import QueuePolicy
 from bot.sweep.answers.queue_job import MAX_TEXT, QueueView, queues_text
 from k8s.kueue import Workload
+from tests.bot.sweep.features.health import real_messages
 
 EVIL = "<!channel> \u202e<https://evil.example|x>\nHeld: `root`"
 
@@ -42,3 +43,14 @@ def test_workload_with_quota_waits_for_its_checks_ahead_of_the_queue():
     assert first == "`job-1`, 1 GPU: has quota, but is waiting for machines: machines are created"
     assert second == "1. `job-2`, 1 GPU"
     assert shown(a_workload(1, reserved=True)).endswith("\n`job-1`, 1 GPU")
+
+
+def test_trials_without_a_reason_of_their_own_wait_for_what_an_equal_one_waits_for():
+    def waiting(number, words, **facts):
+        return a_workload(number, waits=words, sweep="lr-brave-otter", **facts)
+
+    both = [waiting(n, real_messages.BYPASSED, reason="WaitingForQuota") for n in (1, 3)]
+    equal = [both[0], waiting(2, real_messages.NO_QUOTA), both[1], waiting(4, "")]
+    [_, line] = shown(*equal).splitlines()
+    assert line == "1 to 4. `lr-brave-otter`, 4 trials × 1 GPU: needs 2 more GPUs in gpu-a100"
+    assert shown(*both).endswith(": needs more quota")

@@ -7,7 +7,7 @@ import pytest
 
 from bot.core.errors import UserError
 from bot.core.request import SweepRequest
-from bot.core.space import SEARCH_SERVICE, Goal, Parameter
+from bot.core.space import SEARCH_SERVICE, Goal, Parameter, command_line
 from bot.platform.repos.git import Tip
 from bot.sweep.launch.branches import label, shared_settings, with_branches
 from bot.sweep.launch.command_line import parse
@@ -37,6 +37,8 @@ def test_branch_and_seed_become_parameters_and_only_the_seed_is_passed():
     assert space.parameters[-1] == Parameter(name="seed", min=0, max=60, integer=True)
     assert "--seed=" in arguments(space)
     assert "branch" not in arguments(space)
+    assert command_line(space, {"branch": "main", "seed": "1"}) == f"{SEARCH.command} --seed=1"
+    assert command_line(SEARCH, {"branch": "deep"}) == f"{SEARCH.command} --branch=deep", "not compared"
     assert (space.parallel, space.target, space.early_stopping) == (7, None, None)
     assert not space.extendable
     assert space.notes == (

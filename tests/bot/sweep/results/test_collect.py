@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from bot.core.events import Progress, Result
 from bot.core.record import Phase
 from bot.core.space import Goal
 from bot.measure.gpus.models import HourUse
@@ -37,6 +38,19 @@ def one(trial=None, plan=PLAN, **sources):
     sweep = a_sweep(Phase.SUCCEEDED, submitted=True)
     [found] = collect(sweep, plan, Sources(trials=[trial or a_trial()], **sources)).trials
     return found
+
+
+def test_collect_keeps_what_the_record_has():
+    sweep, best = a_sweep(Phase.SUCCEEDED, submitted=True), Result(trial="t1", value=0.5, parameters={})
+    full = replace(sweep, thread="1.2", image="i@sha256:1", results_url="https://mlflow.example/1")
+    full = replace(full, progress=replace(full.progress, best=best))
+
+    def kept(sweep, plan=PLAN):
+        found = collect(sweep, plan, Sources(trials=[]))
+        return found.thread, found.image, found.mlflow_url, found.best
+
+    assert kept(full) == ("1.2", "i@sha256:1", "https://mlflow.example/1", "t1")
+    assert kept(replace(full, thread=None, image=None, results_url="", progress=Progress())) == ("",) * 4
 
 
 def test_collect_takes_times_and_gpu_hours_from_pods_or_what_was_measured():

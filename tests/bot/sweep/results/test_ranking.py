@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from bot.core.space import Goal
-from bot.sweep.results.ranking import best, pareto_front, ranked
+from bot.sweep.results.ranking import LIMIT, best, number, pareto_front, ranked
 from k8s.engine import TrialState
 from k8s.katib.status import read_trial
 from tests.bot.sweep.results.factories import a_result
@@ -46,6 +46,8 @@ def test_value_of_a_trial_follows_the_strategy(strategy, value):
 @pytest.mark.parametrize("text", ["NaN", "inf", "-Infinity", "1e400", "unavailable", ""])
 def test_value_that_is_not_finite_is_none(text):
     assert _read([{"name": "loss", "min": text}], {"loss": "min"}).value is None
+    assert number(text) is None
+    assert [*map(number, ("0.5", "1e308", "-1e308"))] == [0.5, LIMIT, -LIMIT]
 
 
 def _read(metrics, strategies):

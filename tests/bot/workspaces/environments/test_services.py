@@ -76,6 +76,24 @@ async def test_service_lives_from_start_to_delete_and_leaves_nothing(world):
     assert len(world.slack.messages) == 1
 
 
+async def test_status_that_is_written_while_the_message_is_posted_causes_no_second_message(
+    world, monkeypatch
+):
+    post = world.slack.post
+
+    async def posted(*args):
+        place = kubernetes.place(world.kubernetes.get("Deployment", NAMESPACE, "env-llm"))
+        revision = {"metadata": {"annotations": {"deployment.kubernetes.io/revision": "1"}}}
+        world.kubernetes.patch(*place, revision)
+        world.kubernetes.patch(*place, {"status": {"observedGeneration": 1}}, subresource="status")
+        return await post(*args)
+
+    monkeypatch.setattr(world.slack, "post", posted)
+    await start(world)
+    await ready(world)
+    assert world.slack.texts() == ["llm: Running"]
+
+
 async def test_replicas_that_are_not_ready_are_counted_with_what_they_wait_for(world):
     await start(world, replace(LLM, replicas=2))
     await ready(world, 1)

@@ -90,10 +90,10 @@ def test_parameter_with_a_condition_has_thresholds_too_and_no_value_where_it_is_
     optimizer = Parameter(name="optimizer", values=names)
     momentum = Parameter(name="momentum", min=0.1, max=1.0, when=("optimizer", "sgd"))
     drawn = [{"optimizer": names[n % 2]} | ({"momentum": str(n / 30)} if n % 2 else {}) for n in range(30)]
-    found = find_pattern(
-        [(each, float(each.get("momentum", 0)) > 0.5) for each in drawn], (optimizer, momentum)
-    )
-    assert [f"{each.name} {each.sign}" for each in found.conditions] == ["momentum ≥"]
+    for fails, words in ((lambda value: value > 0.5, "≥ 0.56"), (lambda value: value < 0.5, "≤ 0.44")):
+        rows = [(each, "momentum" in each and fails(float(each["momentum"]))) for each in drawn]
+        [condition] = find_pattern(rows, (optimizer, momentum)).conditions
+        assert str(condition) == f"momentum {words}", "0.5 is the next value: no shorter number is between"
     for name in names:
         rows = [(each, each["optimizer"] == name) for each in drawn]
         assert [*map(str, find_pattern(rows, (optimizer, momentum)).conditions)] == [f"optimizer = {name}"]

@@ -71,6 +71,7 @@ NO_QUOTA = (
     "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor gpu-a100, "
     "2 more needed"
 )
+BYPASSED = "Bypassed scheduling evaluation because an equivalent workload recently failed"
 NO_QUEUE = "LocalQueue research-lq doesn't exist"
 STOPPED_QUEUE = "ClusterQueue team-cq is inactive"
 TOPOLOGY = 'topology "default" doesn\'t allow to fit any of 1 pod(s). Total nodes: 4; excluded: resource "nvidia.com/gpu": 4'

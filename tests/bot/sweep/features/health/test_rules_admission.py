@@ -27,8 +27,8 @@ from tests.bot.sweep.features.health.snapshots import (
 from tests.bot.sweep.model.observations import OPEN
 
 
-def kueue(message, **known):
-    why = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
+def kueue(message, reason="Pending", **known):
+    why = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": message}
     job = {**JOB, "spec": {"suspend": True}}
     workload = {"metadata": META, "status": {"conditions": [why]}} if message else None
     return found(job=job, workload=workload, **known)
@@ -211,6 +211,27 @@ RESERVED = {"type": "QuotaReserved", "status": "True", "message": "Quota reserve
 )
 def test_queued_that_can_never_start_is_reported_at_once(message, diagnosis):
     assert kueue(message) == expected(*diagnosis, message)
+
+
+@pytest.mark.parametrize(
+    ("reason", "text", "soft", "fits"),
+    [
+        ("WaitingForQuota", "Queued by Kueue: needs more quota.", True, True),
+        (
+            "ExceedsMaxQuota",
+            "Kueue can't start the trial: its queue's quota is too small for it.",
+            False,
+            False,
+        ),
+        ("NoMatchingFlavor", "Kueue can't start the trial: no flavor of its queue fits it.", False, False),
+    ],
+)
+def test_trial_that_kueue_refuses_like_an_equal_one_has_only_a_reason(reason, text, soft, fits):
+    diagnosis = kueue(real_messages.BYPASSED, reason)
+    assert (diagnosis.text, diagnosis.soft) == (text, soft)
+    why = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": real_messages.BYPASSED}
+    workload = read_workload({"metadata": {"name": "w"}, "status": {"conditions": [why]}})
+    assert fits_quota(workload) is fits
 
 
 def test_fix_for_too_few_slices_of_gpus_is_fewer_of_them():

@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 
+from k8s.kueue import QUEUE_LABEL
 from tests.bot.sweep.features.health import real_messages
 from tests.bot.sweep.features.health.snapshots import ADMIN, META, a_pod, an_event, expected, found, key
 
@@ -74,6 +75,22 @@ def test_no_suggestion_names_what_rejects_the_services_pod(message, why):
     assert (
         key(trial=None, job=None, search=waiting, services=(service(),), events=(rejected,))
         != "suggestion-pod"
+    )
+
+
+def test_no_suggestion_names_the_queue_that_holds_the_services_pod():
+    waiting = suggestion(("DeploymentReady", "False", real_messages.NOT_READY))
+    gates = "Scheduling is blocked due to non-empty scheduling gates"
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": gates}
+    pod = service(conditions=[gated])
+    pod["metadata"] = {**pod["metadata"], "labels": {QUEUE_LABEL: "default"}}
+    assert alone(search=waiting, services=(pod,)) == of_experiment(
+        "suggestion-queued",
+        "Kueue holds Katib's suggestion service in its queue `default`, so no trial can start.",
+        "Ask an admin to name that LocalQueue other than default: docs/queues.md.",
+        f"{gates}\n{real_messages.NOT_READY}",
+        soft=True,
+        due=25,
     )
 
 

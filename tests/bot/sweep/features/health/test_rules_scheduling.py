@@ -76,16 +76,18 @@ def test_unschedulable_while_an_autoscaler_adds_a_node_is_not_too_large():
         )
     }
 
-    def text(*reasons, gpus):
+    def seen(*reasons, gpus):
         pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
-        return found(pod, gpus=gpus, nodes=(a_node(4),), events=tuple(events[r] for r in reasons)).text
+        return found(pod, gpus=gpus, nodes=(a_node(4),), events=tuple(events[r] for r in reasons))
 
-    assert text("Nominated", gpus=8) == text("TriggeredScaleUp", gpus=8)
-    assert text("Nominated", gpus=8).startswith("No node has room; the autoscaler is adding one.")
-    failed = "No node has room, and the autoscaler couldn't add one."
-    assert text("TriggeredScaleUp", "FailedScaleUp", gpus=4) == failed
-    assert text("TriggeredScaleUp", "NotTriggerScaleUp", gpus=4) == FULL
-    assert text("FailedScaleUp", "TriggeredScaleUp", gpus=8) == text("Nominated", gpus=8)
+    assert seen("Nominated", gpus=8) == seen("TriggeredScaleUp", gpus=8)
+    assert seen("Nominated", gpus=8).text.startswith("No node has room; the autoscaler is adding one.")
+    text = "No node has room, and the autoscaler couldn't add one."
+    fix = "Wait, or ask an admin to check the cloud's quota and capacity."
+    failed = expected("unschedulable", text, fix, real_messages.NO_CAPACITY, soft=True, due=-6)
+    assert seen("TriggeredScaleUp", "FailedScaleUp", gpus=4) == failed
+    assert seen("TriggeredScaleUp", "NotTriggerScaleUp", gpus=4).text == FULL
+    assert seen("FailedScaleUp", "TriggeredScaleUp", gpus=8) == seen("Nominated", gpus=8)
 
 
 @cases(

@@ -10,10 +10,16 @@ from bot.core.events import merged, posted_text
 from bot.core.record import Phase
 from bot.sweep.decisions.required_changes import needs_fresh_read
 from bot.sweep.features.interruptions import texts
+from bot.sweep.features.interruptions.causes import (
+    pod_interruption,
+    queue_interruption,
+    worker_interruption,
+)
 from bot.sweep.features.interruptions.decide import changes, follow
 from bot.sweep.features.interruptions.state import Interruption, InterruptionsSeen, InterruptionState
 from bot.sweep.model.observation import Observation
 from k8s.engine import TrialState
+from k8s.kueue import Workload
 from tests.bot.factories import NOW, OWNER, PLAN, a_sweep
 from tests.bot.platform.slack.test_escaping import NASTY, escaped
 from tests.bot.sweep.model.observations import LATER, OPEN, RUNNING, a_job, a_pod, a_trial
@@ -168,6 +174,61 @@ def test_message_says_when_interrupted_trials_start_again(nodes, queued, one, tw
         f"{TWO}{two} {CHECKPOINT}",
         other.text,
     ]
+
+
+OF_SWEEP = Workload(name="w", namespace="ml", job="j", job_uid="u", sweep="lr-calm-owl")
+URGENT = replace(OF_SWEEP, priority_class="high")
+PREEMPTED = (
+    "Preempted to accommodate a workload (UID: a, JobUID: b) due to prioritization in the ClusterQueue"
+)
+
+
+@cases(
+    ("eviction", "by", "why"),
+    [
+        (None, None, "its Job was suspended"),
+        (("Deactivated", ""), None, "its Workload was deactivated"),
+        (("Surprise", ""), None, "Kueue evicted it (Surprise)"),
+        (("Preempted", ""), None, "Kueue preempted it for another workload"),
+        (
+            ("Preempted", f"{PREEMPTED}; preemptor path: /a"),
+            OF_SWEEP,
+            "Kueue preempted it for a trial of lr-calm-owl, due to prioritization in the ClusterQueue",
+        ),
+        (
+            ("Preempted", ""),
+            URGENT,
+            "Kueue preempted it for a trial of lr-calm-owl (priority class high)",
+        ),
+        (("Preempted", ""), replace(URGENT, sweep=""), "Kueue preempted it for j in namespace ml"),
+        (("Preempted", ""), replace(URGENT, sweep="", job=""), "Kueue preempted it for w in namespace ml"),
+    ],
+)
+def test_trial_whose_job_is_suspended_waits_for_quota_because_of_its_eviction(eviction, by, why):
+    workload = eviction and replace(OF_SWEEP, eviction=eviction)
+    assert queue_interruption("t1", workload, by) == Interruption(trial="t1", why=why, queued=True)
+
+
+KUBELET = "TerminationByKubelet"
+
+
+@cases(
+    ("disruption", "why"),
+    [
+        (("DeletionByTaintManager", "x"), "{its} node became unavailable"),
+        (("EvictionByEvictionAPI", "x"), "{it} was evicted, as when a node is drained"),
+        ((KUBELET, ""), "the kubelet terminated {it}"),
+        ((KUBELET, "low on memory"), "the kubelet terminated {it}: low on memory"),
+        (("New", "x"), "{its} pod was disrupted (New)"),
+    ],
+)
+def test_disrupted_pod_or_worker_is_named_with_what_stopped_it(disruption, why):
+    pod = a_pod("t1", index=1, disruption=disruption)
+    of_pod = Interruption(trial="t1", why=why.format(it="it", its="its"), queued=False)
+    assert pod_interruption(pod) == of_pod
+    of_worker = why.format(it="worker 2 of 3", its="worker 2's")
+    found = worker_interruption(pod, 3, queued=True)
+    assert found == Interruption(trial="t1", why=of_worker, queued=True, job_uid="u-t1")
 
 
 def test_trials_that_run_again_are_one_message():

@@ -5,12 +5,14 @@ from datetime import timedelta
 
 from bot.core.record import Phase
 from bot.sweep.features.interruptions.observe import of_collectors, of_workers
-from bot.sweep.features.interruptions.state import InterruptionState
+from bot.sweep.features.interruptions.state import Interruption, InterruptionState
 from bot.sweep.model.observation import Observation
 from k8s.engine import Trial, TrialState
 from k8s.jobs import Job, JobState
+from k8s.kueue import QUEUE_LABEL
 from k8s.pods import Pod, read_pod
 from tests.bot.factories import NOW, PLAN, a_sweep
+from tests.bot.sweep.features.health import real_messages
 
 SWEEP = a_sweep(Phase.RUNNING, submitted=True, plan=replace(PLAN, nodes=2))
 TRIAL = Trial(name="t1", state=TrialState.FAILED, parameters={}, value=None)
@@ -22,8 +24,8 @@ def evicted(at, reason="EvictionByEvictionAPI"):
     return replace(WORKER, disruption=(reason, ""), disrupted_at=at)
 
 
-def interrupted(pod, *, jobs=(FAILED,), trials=(TRIAL,)):
-    found = of_workers(SWEEP, 2, Observation(trials=trials, jobs=jobs), [pod])
+def interrupted(*pods, jobs=(FAILED,), trials=(TRIAL,)):
+    found = of_workers(SWEEP, 2, Observation(trials=trials, jobs=jobs), pods)
     return [each.job_uid for each in found]
 
 
@@ -41,6 +43,22 @@ def test_worker_explains_only_its_own_running_job():
     condition = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": "2026-11-21T12:00:00Z"}
     pod = {"metadata": {"name": "t1-1"}, "status": {"conditions": [condition]}}
     assert read_pod(pod, "main").disrupted_at == NOW
+
+
+def test_trial_is_not_interrupted_after_its_first_worker_succeeded_or_for_a_full_disk():
+    lost, first = evicted(NOW - timedelta(minutes=1)), replace(WORKER, name="t1-0", index=0)
+    other = replace(WORKER, name="t1-2", index=2, exit=(0, "Completed", ""))
+    assert interrupted(lost, replace(first, exit=(0, "Completed", ""))) == []
+    for pod in (first, replace(first, exit=(1, "Error", "")), other):
+        assert interrupted(lost, pod) == ["u-t1"]
+    kubelet = ("TerminationByKubelet", real_messages.OVER_DISK)
+    assert interrupted(replace(lost, disruption=kubelet)) == []
+    assert interrupted(replace(lost, failure=("Evicted", real_messages.OVER_DISK))) == []
+    assert interrupted(replace(lost, finished=False)) == [], "it is still running"
+    assert interrupted(replace(lost, finished=False, deleted=True)) == ["u-t1"]
+    failed = replace(FAILED, disruption="its pod was evicted", kueue_labels={QUEUE_LABEL: "ml"})
+    [found] = of_workers(SWEEP, 2, Observation(trials=(TRIAL,), jobs=(failed,)), [])
+    assert found == Interruption(trial="t1", why="its pod was evicted", queued=True, job_uid="u-t1")
 
 
 def test_trial_whose_reader_could_not_report_starts_again_once():

@@ -58,6 +58,8 @@ async def test_trial_without_a_value_is_looked_at_again_soon_while_it_is_new(kno
     assert (queries[0].cluster, queries[0].new) == ("cluster", {"new"})
     assert (await observe(RUNNING, seen, clients)).observe_again_in == PERIOD
     assert queries[1:] == [None]  # MLflow is read
+    sooner = seen.again_in(timedelta(seconds=1))
+    assert (await observe(sweep, sooner, clients)).observe_again_in == timedelta(seconds=1)
     for idle in (replace(sweep, plan=None), replace(sweep, phase=Phase.PENDING)):
         assert await observe(idle, seen, clients) is seen
     assert await observe(sweep, replace(seen, pods=()), clients) == replace(seen, pods=())
