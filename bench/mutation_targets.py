@@ -731,7 +731,7 @@ EQUIVALENT = {
     ): "a time of about this length",
     (
         "bot/sweep/sweeps/retention.py",
-        "return sweep_configmap.read(config_map).since < self.now() - timedelta(days=self.days)",
+        "return sweep_configmap.read(config_map).since < self.clients.now() - kept",
     ): "two readings of the clock are hardly ever equal",
     ("handlers/api/ci_tokens.py", "LEEWAY = 31  # seconds between the clocks"): "a time of about this length",
     (

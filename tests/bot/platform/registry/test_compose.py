@@ -229,6 +229,7 @@ async def test_compose_names_why_a_layer_that_is_copied_cannot_be_read(toy):
 )
 def test_image_reference_is_parsed(text, name):
     assert ImageName.parse(text) == ImageName(*name)
+    assert ImageName.parse(text).at("sha256:1") == f"{name[0]}/{name[1]}@sha256:1"
 
 
 NO_NAMES = ["", "https://x/y", "a b", "x@sha256:1", "Upper/case", "-x", "$(id)", "a" * 501]

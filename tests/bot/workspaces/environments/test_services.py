@@ -9,6 +9,7 @@ import pytest
 from bot.core.stored_format import NewerFormatError
 from bot.platform.config.environments import ServiceConfig, ServiceLimits
 from bot.workspaces.environments import idle_job
+from bot.workspaces.environments.diagnosis import deciding, ready_pods
 from bot.workspaces.environments.reconciler import EnvironmentReconciler
 from bot.workspaces.environments.request_job import RequestJob
 from bot.workspaces.environments.requests import EnvironmentRequest, Verb
@@ -313,3 +314,19 @@ async def test_service_of_a_newer_version_is_left_to_it_and_counts(world):
         await RequestJob(world.clients).run("now")
     assert "was saved by a newer version" in world.slack.answers[-2][1]
     assert "in use: `llm` (1)" in world.slack.answers[-1][1]
+
+
+def test_pod_that_shows_the_state_is_not_ready_or_is_the_last_that_ends():
+    def a_pod(*true, **meta):
+        at = "2026-11-21T12:00:00Z"
+        conditions = [{"type": kind, "status": "True", "lastTransitionTime": at} for kind in true]
+        return {"metadata": {"name": "web-0"} | meta, "status": {"conditions": conditions}}
+
+    ends = a_pod("PodScheduled", "Ready", deletionTimestamp="2026-11-21T12:00:00Z")
+    ready, starts = a_pod("PodScheduled", "Ready"), a_pod("PodScheduled")
+    assert deciding([ready, starts], 2) is starts
+    assert deciding([ends, ready], 1) is ready
+    assert deciding([ends, ready], 2) is None
+    assert deciding([ends], 1) is ends
+    assert deciding([], 1) is None
+    assert ready_pods([ends, ready, starts]) == 1

@@ -59,6 +59,8 @@ def test_new_sweep_waits_is_reported_once_and_starts():
     waiting = followed(restarted(replace(RUNNING, phase=Phase.PAUSED), RUNNING), WHY)
     assert followed(waiting, "", NOW + 5 * HOUR).deadline == NOW + 6 * HOUR
     assert followed(RUNNING, CHECKING) == RUNNING
+    for plan in (None, PLAN, replace(NODES, queue="research")):
+        assert can_start_trials(replace(NEW, plan=plan)), "its pods needn't start together"
     assert shown(replace(RUNNING, phase=Phase.CANCELLED, holds=("nodes",))) == (None, [])
 
 

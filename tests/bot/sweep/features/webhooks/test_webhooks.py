@@ -116,6 +116,16 @@ def test_signature_is_that_of_the_specifications_example():
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
+async def test_event_is_sent_through_the_proxy(clients, receiver, monkeypatch):
+    made, config = await receiver()
+    [hook] = config.webhooks
+    monkeypatch.setenv("HTTP_PROXY", hook.url.partition("/sweeps")[0])
+    clients.config = replace(config, webhooks=(replace(hook, url="http://hooks.example/sweeps"),))
+    await stored(clients)
+    assert await run(clients) is None
+    assert len(made.got) == 1
+
+
 async def test_receiver_that_fails_twice_gets_the_event_a_third_time(
     clients, receiver, redis, wait_until, caplog
 ):
