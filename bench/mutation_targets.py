@@ -773,4 +773,8 @@ EQUIVALENT = {
         "bot/sweep/model/time_left.py",
         "ROUNDING = ((60, 5), (5 * 60, 15), (24 * 60, 60))",
     ): "a limit of about this size",
+    (
+        "bot/workspaces/reservations/models.py",
+        "MAX_GPUS = 257  # of all reservations together: each GPU is one Job",
+    ): "a limit of about this size",
 }
