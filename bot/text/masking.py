@@ -41,7 +41,7 @@ PLAIN_VALUE = r"(?:(?<=\")[^\"\\\n]{6,200}(?=\\?\")|(?<=')[^'\\\n]{6,200}(?=\\?'
 SECRET_AFTER_NAME = rf"(?:(?<![: ] )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){PLAIN_VALUE}"
 # Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` aren't secrets.
 # Neither is a path of short names, such as /etc/keys or ~/keys; base64 can begin with a slash.
-PATH = r"(?:\.{1,2}|~|/[a-z]{3,20})/(?![^\s\"']{0,200}[\w+=-]{24})"
+PATH = r"(?:\.{1,2}|~|/[a-z]{3,20})/(?![^\s\"']{0,200}[\w+=-]{16})"
 RANDOM_VALUE = rf"(?!{PATH})(?=[^\s\"']{{0,200}}[0-9])(?=[^\s\"']{{0,200}}[A-Za-z])[\w.~+/=%-]{{16,}}"
 NAMED_KEYS = (
     "api access account auth encryption kaggle openai private secret signing storage subscription wandb"
