@@ -731,7 +731,7 @@ EQUIVALENT = {
     ): "a time of about this length",
     (
         "bot/sweep/sweeps/retention.py",
-        "return sweep_configmap.read(config_map).since < self.now() - timedelta(days=self.days)",
+        "return sweep_configmap.read(config_map).since < self.clients.now() - kept",
     ): "two readings of the clock are hardly ever equal",
     ("handlers/api/ci_tokens.py", "LEEWAY = 31  # seconds between the clocks"): "a time of about this length",
     (
@@ -772,5 +772,9 @@ EQUIVALENT = {
     (
         "bot/sweep/model/time_left.py",
         "ROUNDING = ((60, 5), (5 * 60, 15), (24 * 60, 60))",
+    ): "a limit of about this size",
+    (
+        "bot/workspaces/reservations/models.py",
+        "MAX_GPUS = 257  # of all reservations together: each GPU is one Job",
     ): "a limit of about this size",
 }

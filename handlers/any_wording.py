@@ -22,7 +22,7 @@ from bot.core.record import Phase
 from bot.core.sweep_summary import SweepSummary
 from bot.platform.commands.grammar import Command, Parsed, Table
 from bot.platform.commands.sentence import Names, read_sentence
-from bot.platform.commands.speech import ASKING, CLAUSE, is_beyond, is_told
+from bot.platform.commands.speech import ASKING, CLAUSE, first_word, is_beyond, is_told
 from bot.platform.commands.words import FILLERS, MAX_SENTENCE, as_pairs, clean
 from bot.platform.config.policy import Config, repository
 from bot.platform.slack.blocks import MAX_BUTTON_VALUE, actions, button, section, user_name
@@ -347,10 +347,10 @@ def _check_names_one(
         if NOT_IT.search(text):
             raise UserError(NO_COMMAND)
         clauses = CLAUSE.split(text.rstrip(" .!"))
-        while clauses and is_told(clauses[-1]):
+        while clauses and first_word(clauses[-1]) == "it" and is_told(clauses[-1]):
             clauses.pop()  # the reason: `cancel otter, it has failed runs`
-        asked = "\n".join(clauses)
-        if SOME_TRIALS.search(asked) or ("trial" not in options and ONE_TRIAL.search(asked)):
+        is_some = "trial" not in options and ONE_TRIAL.search("\n".join(clauses))
+        if SOME_TRIALS.search(text) or is_some:
             raise UserError(f"Which trial? {usage}")
     if meant.command is RERUN and OF_TRIALS.search(text):
         raise UserError("`rerun` repeats a sweep, not some of its trials. `promote` repeats the best one.")

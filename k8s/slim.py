@@ -29,6 +29,7 @@ _SHAPES: dict[str, Any] = {
     "Pod": {
         "spec": {
             **dict.fromkeys(("nodeName", "nodeSelector", "tolerations", "activeDeadlineSeconds"), True),
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": True}},
             "volumes": {"persistentVolumeClaim": {"claimName": True}},
             "initContainers": {"name": True},
             "containers": {

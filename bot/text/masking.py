@@ -40,10 +40,9 @@ PLAIN_VALUE = r"(?:(?<=\")[^\"\\\n]{6,200}(?=\\?\")|(?<=')[^'\\\n]{6,200}(?=\\?'
 # `password: must be set` is prose: after a colon and a space, a lowercase word isn't a secret.
 SECRET_AFTER_NAME = rf"(?:(?<![: ] )|(?![a-z]{{1,200}}(?:[\s.,;:!?)]|\Z))){PLAIN_VALUE}"
 # Long, with a digit and a letter: `tokens=2048` and `eos_token: <|endoftext|>` aren't secrets.
-# Neither is a path such as /etc/keys or ~/keys; base64 can begin with a slash.
-RANDOM_VALUE = (
-    r"(?!(?:\.{1,2}|~)/|/[a-z]{3,20}/)(?=[^\s\"']{0,200}[0-9])(?=[^\s\"']{0,200}[A-Za-z])[\w.~+/=%-]{16,}"
-)
+# Neither is a path of short names, such as /etc/keys or ~/keys; base64 can begin with a slash.
+PATH = r"(?:\.{1,2}|~|/[a-z]{3,20})/(?![^\s\"']{0,200}[\w+=-]{16})"
+RANDOM_VALUE = rf"(?!{PATH})(?=[^\s\"']{{0,200}}[0-9])(?=[^\s\"']{{0,200}}[A-Za-z])[\w.~+/=%-]{{16,}}"
 NAMED_KEYS = (
     "api access account auth encryption kaggle openai private secret signing storage subscription wandb"
 )
@@ -56,8 +55,9 @@ KEY_LINE = (
     r"[ \t]*(?:\n\r?|n\\{1,4}(?:r\\{1,4})?)[ \t\"']*[\w+/=]{LEAST,4000}?(?=[ \t\"']*(?:\n|n\\)|[^\w+/=]|\Z)"
 )
 ANY_LINE, LONG_LINE = (KEY_LINE.replace("LEAST", least) for least in ("1", "40"))
-BEFORE_LINE = r"[ \t][^\n]{0,200}(?=\n)"
-KEY_LINES = re.compile(rf"(?:{ANY_LINE}|{BEFORE_LINE}(?:{ANY_LINE}{BEFORE_LINE})?{LONG_LINE})+")
+BEFORE_LINE = r"[^\w+/=\n][^\n]{0,200}(?=\n)"
+# Short lines are the last one, and a PGP key's checksum.
+KEY_LINES = re.compile(rf"(?:{ANY_LINE}|{BEFORE_LINE}(?:{ANY_LINE}{BEFORE_LINE}){{0,2}}{LONG_LINE})+")
 MAX_KEY = 20_000  # characters
 
 

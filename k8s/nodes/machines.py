@@ -64,14 +64,12 @@ def lacking(shape: PodShape, gpus: int, machine: Machine) -> list[str]:
 
 
 def unmatched(pod: Manifest, labels: Mapping[str, str]) -> list[str]:
-    """Return the labels that the pod's spec requires of its node and these are not, as text."""
+    """Return the labels that a trial's spec requires of its node and these are not, as text."""
     selected = pod.get("nodeSelector") or {}
     wrong = [f"{key}={value}" for key, value in selected.items() if labels.get(key) != value]
-    rules = [rule for term in _terms(pod) or () for rule in term.get("matchExpressions") or ()]
+    rules = [rule for term in _terms(pod) or () for rule in term["matchExpressions"]]  # of one term
     return wrong + [
-        f"{rule['key']} {rule['operator'].lower()} ({', '.join(rule.get('values') or ())})"
-        for rule in rules  # of one term, as trials have it
-        if not _matches_rule(rule, labels)
+        f"{rule['key']} in ({', '.join(rule['values'])})" for rule in rules if not _matches_rule(rule, labels)
     ]
 
 

@@ -19,7 +19,7 @@ from bot.platform.pod_health.evidence import TrialEvidence, since
 from bot.platform.pod_health.rules_admission import ADMIN, WAIT_GRACE, fewer
 from bot.text.wording import counted, trial_size
 from k8s.katib.device_claims import device_class
-from k8s.nodes.machines import PASSING_TAINTS, unmatched, untolerated
+from k8s.nodes.machines import PASSING_TAINTS, can_run, untolerated
 from k8s.objects import GPU, Manifest
 
 SCALES = {"TriggeredScaleUp", "Nominated"}  # a node is added: events of cluster-autoscaler and of Karpenter
@@ -113,7 +113,7 @@ def _exclusion(node: Manifest, evidence: TrialEvidence) -> str:
     if _untolerated(node, evidence):
         return TAINT
     labels = node["metadata"].get("labels") or {}
-    return LABELS if unmatched(evidence.pod["spec"] if evidence.pod else {}, labels) else ""
+    return "" if can_run(evidence.pod["spec"] if evidence.pod else {}, labels, ()) else LABELS
 
 
 def _untolerated(node: Manifest, evidence: TrialEvidence) -> list[str]:

@@ -121,7 +121,9 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
             f"10:00Z a tail:\n10:01Z {LONG}\n10:02Z {LONG}\n10:03Z ab=\n10:03Z {KEY_END}\n10:04Z end",
             f"10:00Z a tail:\n10:01Z ***\n{KEY_END}\n10:04Z end",
         ),
+        (f"[a]:{LONG}\n[a]:{LONG}\n[a]:ab==\n[a]:=abc\n[a]:{KEY_END}", f"[a]:***\n{KEY_END}"),
         (f"--api-key /{LONG}/a", "--api-key ***"),
+        (f"SLACK_TOKEN=/services/T01234567/B01234567/{LONG[:24]}", "SLACK_TOKEN=***"),
         (f"key\n{KEY}\n{LONG}\n{KEY_END}", f"key\n***\n***\n{KEY_END}"),
     ],
 )

@@ -125,6 +125,7 @@ def test_cores_reads_quantities_of_metrics(text, number):
     ("status", "kernels", "busy"),
     [
         (STATUS, "[]", False),
+        (STATUS, '[{"execution_state": "idle"}]', False),
         (STATUS, '[{"execution_state": "busy"}, {"execution_state": "idle"}]', True),
         (STATUS, '{"message": "Forbidden"}', None),
         ("<html>", "[]", None),

@@ -181,6 +181,25 @@ def test_unschedulable_tolerated_taint_counts_as_a_full_node(toleration, tolerat
     assert ("not enough free GPUs" in text) == tolerated
 
 
+@pytest.mark.parametrize(
+    ("rules", "excluded"),
+    [
+        ([{"key": "pool", "operator": "Exists"}], False),
+        ([{"key": "pool", "operator": "NotIn", "values": ["cpu"]}], True),
+        (
+            [{"key": "zone", "operator": "Exists"}, {"key": "pool", "operator": "In", "values": ["cpu"]}],
+            False,
+        ),
+    ],
+)
+def test_unschedulable_node_is_excluded_by_no_term_of_several_that_one_allows(rules, excluded):
+    pod = unscheduled(real_messages.UNSCHEDULABLE, 61)
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]} for rule in rules]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    pod["spec"] = {**pod["spec"], "affinity": {"nodeAffinity": required}}
+    assert ("selector excludes" in found(pod, nodes=(a_node(8, pool="cpu"),)).text) is excluded
+
+
 @pytest.mark.parametrize("message", [real_messages.UNSCHEDULABLE, real_messages.TAINTED_GPUS])
 def test_unschedulable_node_with_exactly_the_requested_gpus_counts(message):
     nodes = (a_node(0), a_node(8, RESERVED))
