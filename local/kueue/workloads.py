@@ -143,9 +143,8 @@ def _update(store: Store, workload: Object, spec: Object) -> None:
 
 def _deactivate(store: Store, workload: Object, job: Object) -> None:
     gone = {"Evicted": ("True", "Deactivated", DEACTIVATED), "Admitted": NO_RESERVATION}
-    evicted = gone if is_admitted(workload) else {}
     requeued = ("False", "Deactivated", DEACTIVATED)
-    _set(store, workload, QuotaReserved=("False", "Pending", DEACTIVATED), **evicted, Requeued=requeued)
+    _set(store, workload, QuotaReserved=("False", "Pending", DEACTIVATED), **gone, Requeued=requeued)
     if not jobs.is_suspended(job):
         jobs.set_suspended(store, place(job), True)
 

@@ -124,10 +124,15 @@ async def test_raise_changes_all_trials_without_preempting_the_sweeps_own(redis)
         assert {j["metadata"]["labels"][PRIORITY_LABEL] for j in simulation.jobs()} > {"sweeps-high"}
 
 
-async def test_move_puts_waiting_trials_into_the_other_queue(redis):
+@pytest.mark.parametrize("before", [(), (Action.HOLD, Action.UNHOLD)])
+async def test_move_puts_waiting_trials_into_the_other_queue(redis, before):
     async with QueuedSweep(redis, gpus=1).started() as simulation:
         await simulation.until(Phase.RUNNING)
+        for action in before:  # which evicts the waiting Workloads
+            await simulation.asks(action)
+            await simulation.rounds(2)
         await simulation.asks(Action.MOVE, ADMIN, queue="urgent")
+        await simulation.rounds(2)
         queues = {j["spec"]["suspend"]: j["metadata"]["labels"][QUEUE_LABEL] for j in simulation.jobs()}
         assert queues == {False: "research", True: "urgent"}
         assert {w["spec"]["queueName"] for w in simulation.kubernetes.list("Workload")} == {
