@@ -58,6 +58,10 @@ USUALLY = (
     YESTERDAY[3],
     replace(YESTERDAY[2], gpus=1, hours=range(9, 18)),
 )
+# The stored fields of a pod, and of a sum.
+POD = """namespace pod allocated observed used idle node owner team sweep model gpus unused
+    cpu_requested cpu_mean ram_requested ram_peak""".split()  # noqa: SIM905
+SUM = "namespace team owner sweep model allocated used idle unknown".split()  # noqa: SIM905
 
 
 async def write(redis_url: str) -> None:
@@ -67,8 +71,11 @@ async def write(redis_url: str) -> None:
             hour = today - timedelta(hours=number + 1)
             runs = YESTERDAY if number < 24 else USUALLY
             uses = list(_uses(hour, runs))
-            fields: dict[Any, Any] = {"uses": zlib.compress(json.dumps(uses).encode())}
-            fields["capacity"] = json.dumps(_capacity(hour, sum(use["allocated"] for use in uses)))
+            held = sum(use["allocated"] for use in uses)
+            fields: dict[Any, Any] = {"version": 2, "capacity": json.dumps(_capacity(hour, held))}
+            fields["pods"], fields["sums"] = _columns(POD, uses), _columns(SUM, uses)
+            fields["ram"] = _packed({use["group"]: use["ram_peak"] for use in uses if use["ram_peak"]})
+            fields["prices"] = _packed([])
             key = f"usage:main:hour:{hour:%Y-%m-%dT%H}"
             await redis.hset(key, mapping=fields)
             await redis.expireat(key, hour + timedelta(days=40))
@@ -81,11 +88,21 @@ def _uses(hour: datetime, runs: tuple[Run, ...]) -> Iterator[dict[str, Any]]:
             owner, team, sweep = run.whose
             seen, share = run.gpus * run.measured, run.share(hour.hour)
             who = {"owner": owner, "team": team, "sweep": sweep, "model": run.model}
-            place = {"hour": hour.isoformat(), "namespace": namespace, "pod": pod, "node": "dgx-1"}
-            idle = {"used": seen * share, "idle": 0 if share else seen}
-            requested = _requested(run) if run.measured else {}
+            place = {"namespace": namespace, "pod": pod, "node": "dgx-1"}
+            group = {"group": f"{namespace}/{sweep or f'/{pod}'}"}
+            busy = {"observed": seen, "used": seen * share, "idle": 0 if share else seen}
             counts = {"gpus": seen, "unused": 0 if share else seen}
-            yield place | who | idle | counts | requested | {"allocated": run.gpus, "observed": seen}
+            held = {"allocated": run.gpus, "unknown": run.gpus - seen}
+            requested = _requested(run) if run.measured else {}
+            yield dict.fromkeys(POD) | place | group | who | held | busy | counts | requested
+
+
+def _columns(names: list[str], uses: list[dict[str, Any]]) -> bytes:
+    return _packed([[[use[name] for use in uses], None] for name in names if uses])
+
+
+def _packed(value: Any) -> bytes:
+    return zlib.compress(json.dumps(value).encode())
 
 
 def _requested(run: Run) -> dict[str, float]:

@@ -229,7 +229,7 @@ async def test_thousand_runs_cost_few_reads_and_one_write_for_each_missing_part(
     assert calls == {"experiments/get-by-name": 1, "runs/search": 4, "metrics/get-history-bulk-interval": 1}
 
 
-async def test_server_that_stops_answering_gets_one_request_and_later_all_runs(
+async def test_server_that_stops_answering_gets_two_requests_and_later_all_runs(
     mlflow_url, calls, monkeypatch
 ):
     """Between them is a connection that holds back what the real server answers."""
@@ -248,7 +248,7 @@ async def test_server_that_stops_answering_gets_one_request_and_later_all_runs(
         for _ in range(3):
             with pytest.raises(MlflowUnavailableError):
                 await writer.complete(results, {}, nothing)
-        assert calls == {"experiments/get-by-name": 1}
+        assert calls == {"experiments/get-by-name": 1, "experiments/search": 1}
         monkeypatch.setitem(experiments.CLIENT_SETTINGS, "MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
         answers.set()
         done = await RunWriter(url, "http://ui").complete(results, {}, nothing)
