@@ -24,7 +24,7 @@ from bot.platform.pod_health.queue_words import (
 from bot.text.wording import listed, trial_size
 from k8s.engine import Experiment, ExperimentState
 from k8s.katib.training import INJECTION_LABEL
-from k8s.kueue import DEFAULT, PRIORITY_LABEL, QUEUE_LABEL, has_fitting_flavor, read_workload
+from k8s.kueue import PRIORITY_LABEL, QUEUE_LABEL, has_fitting_flavor, read_workload
 from k8s.objects import Manifest, condition, conditions, true_conditions
 from k8s.quantities import any_amount
 from k8s.trial_kinds import PYTORCH_JOB, TRAIN_JOB, is_suspended
@@ -75,7 +75,7 @@ def no_suggestion(evidence: TrialEvidence) -> Diagnosis | None:
     words, killed = _services(evidence), _out_of_memory(evidence)
     if queue := _queue_of_services(evidence):
         text = f"Kueue holds Katib's suggestion service in its queue `{queue}`, so no trial can start."
-        fix = f"Ask an admin to name that LocalQueue other than {DEFAULT}: docs/queues.md."
+        fix = "Ask an admin to give that LocalQueue another name: docs/queues.md."
         late = after(experiment.created, WAIT_GRACE)
         return evidence.found("suggestion-queued", text, fix, words, soft=True, report_at=late)
     if killed or (search and not search.ready and search.rejection is None):

@@ -48,11 +48,12 @@ redis.call('HDEL', KEYS[2], ARGV[2])
 return count
 """
 
-_COUNT = """
+_INCREASE = """
 local calls = redis.call('INCR', KEYS[1])
 if calls == 1 then redis.call('EXPIRE', KEYS[1], 60) end
-return {calls, redis.call('TTL', KEYS[1])}
 """
+
+_COUNT = f"{_INCREASE} return {{calls, redis.call('TTL', KEYS[1])}}"
 
 # SET with NX and GET at once needs Redis 7.
 _CLAIM = """
@@ -64,7 +65,8 @@ return redis.call('GET', KEYS[1])
 _CALL = f"""
 local token = redis.call('GET', KEYS[2])
 if not token then return false end
-{_COUNT.replace("return {", "return {token, ")}
+{_INCREASE}
+return {{token, calls, redis.call('TTL', KEYS[1])}}
 """
 
 

@@ -87,7 +87,7 @@ def test_no_suggestion_names_the_queue_that_holds_the_services_pod():
     assert alone(search=waiting, services=(pod,)) == of_experiment(
         "suggestion-queued",
         "Kueue holds Katib's suggestion service in its queue `default`, so no trial can start.",
-        "Ask an admin to name that LocalQueue other than default: docs/queues.md.",
+        "Ask an admin to give that LocalQueue another name: docs/queues.md.",
         f"{gates}\n{real_messages.NOT_READY}",
         soft=True,
         due=25,
